@@ -65,4 +65,4 @@ class Door:
             management=self._router.management,
         )
         paths = (queues, groups, letters, comments, searches, policies, revisions, tasks, leases, sessions)
-        return create_app(context, [one.router for one in paths])
+        return create_app(context, [module.router for module in paths])

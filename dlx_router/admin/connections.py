@@ -22,7 +22,7 @@ BACKLOG: Final = 1024
 PIECE_BYTES: Final = 1 << 16
 _FILES_SHARE: Final = 4  # the broker's connections, the index and the policies need files too
 _BUFFER_BYTES: Final = 1 << 17  # what the kernel keeps of one connection; else 4 MiB, counted as the pod's memory
-_SAID_EVERY_S: Final = 60.0
+_WARN_EVERY_S: Final = 60.0
 
 
 def most_connections(files: int) -> int:
@@ -41,23 +41,23 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def enter(self, one: "OneRequest") -> None:
+    def enter(self, connection: "OneRequest") -> None:
         """Let it in; where that is one too many, another one ends."""
         if len(self._open) >= self._most:
             slowest = next((other for other in self._open if other.waits), next(iter(self._open)))
             self.leave(slowest)
             slowest.transport.abort()
-            self._say()
-        self._open[one] = None
+            self._warn()
+        self._open[connection] = None
 
-    def leave(self, one: "OneRequest") -> None:
+    def leave(self, connection: "OneRequest") -> None:
         """It ended; safe to repeat."""
-        self._open.pop(one, None)
+        self._open.pop(connection, None)
 
-    def _say(self) -> None:
+    def _warn(self) -> None:
         now = time.monotonic()
         if now >= self._quiet_until:
-            self._quiet_until = now + _SAID_EVERY_S
+            self._quiet_until = now + _WARN_EVERY_S
             log.warning("http.crowded", most=self._most, fate="who has waited longest is closed; probes are answered")
 
 
@@ -114,7 +114,7 @@ class OneRequest(H11Protocol):
 def listener(host: str, port: int) -> socket.socket:
     """Listens when this returns; OSError where the address cannot be had."""
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    one = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
     for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        one.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER_BYTES)  # whoever is let in has it too
-    return one
+        bound.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER_BYTES)  # whoever is let in has it too
+    return bound

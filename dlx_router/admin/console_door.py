@@ -72,7 +72,7 @@ class ConsoleDoor:
                     self._inside -= 1
         except BodyRefused as error:
             if error.status:
-                await _said(send, error.status, str(error))
+                await _send_error(send, error.status, str(error))
 
     async def stop(self) -> None:
         """The process has ended when this returns; safe to repeat."""
@@ -88,27 +88,27 @@ class ConsoleDoor:
         client = str((scope.get("client") or ("?",))[0])
         person = self._sso.person(client, scope["headers"])
         if person is not None and person.role is None:
-            await _said(send, 403, f"{person.name!r} is in no group of DLX_ROUTER_SSO_ROLES")
+            await _send_error(send, 403, f"{person.name!r} is in no group of DLX_ROUTER_SSO_ROLES")
             return
         try:
             http = await self._reach()
             headers = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_LEG]
-            headers = [one for one in headers if one[0] not in _OURS | self._sso.headers]
+            headers = [header for header in headers if header[0] not in _OURS | self._sso.headers]
             headers.append((CLIENT.encode(), client.encode()))
             if person is not None and person.role is not None:
                 headers.append((PERSON.encode(), self._passes.vouch(person.name, person.role, wall_ms()).encode()))
             target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
             url = httpx.URL(f"http://127.0.0.1:{self._port()}").copy_with(raw_path=target)
             async with http.stream(scope["method"], url, headers=headers, content=body) as answer:
-                told = [(name.lower(), value) for name, value in answer.headers.raw]
-                told = [one for one in told if one[0] not in _OF_ONE_LEG | _OF_THE_PORT]
-                await send({"type": "http.response.start", "status": answer.status_code, "headers": told})
+                answer_headers = [(name.lower(), value) for name, value in answer.headers.raw]
+                answer_headers = [header for header in answer_headers if header[0] not in _OF_ONE_LEG | _OF_THE_PORT]
+                await send({"type": "http.response.start", "status": answer.status_code, "headers": answer_headers})
                 async for piece in answer.aiter_raw():
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             log.warning("console.failed", error=str(error) or type(error).__name__, fate="letters go on; ask again")
-            await _said(send, 503, "the console's process does not answer; ask again")
+            await _send_error(send, 503, "the console's process does not answer; ask again")
 
     def _port(self) -> int:
         assert self._socket is not None
@@ -128,7 +128,7 @@ class ConsoleDoor:
 
     async def _started(self, number: int) -> Process:
         of = self._settings
-        told: dict[str, Any] = {
+        setup: dict[str, Any] = {
             "socket": number,
             "router": f"http://{_near(of.http_host)}:{self.port}",
             "host": of.http_host,
@@ -137,7 +137,7 @@ class ConsoleDoor:
             "sealed": self._passes.has_sessions,
             "log": [of.log_format, of.log_level],
         }
-        argv = (sys.executable, "-m", "dlx_router.console", json.dumps(told))
+        argv = (sys.executable, "-m", "dlx_router.console", json.dumps(setup))
         log.info("console.started", fate="it was asked for; letters go on")
         return await asyncio.create_subprocess_exec(*argv, stdin=PIPE, pass_fds=(number,))
 
@@ -145,15 +145,15 @@ class ConsoleDoor:
 def _near(host: str) -> str:
     """Where this very machine reaches what listens there."""
     try:
-        found = ip_address(host)
+        address = ip_address(host)
     except ValueError:
         return host or "127.0.0.1"
-    if found.is_unspecified:
-        return "127.0.0.1" if found.version == 4 else "[::1]"  # noqa: PLR2004 - IPv4
-    return f"[{found}]" if found.version == 6 else str(found)  # noqa: PLR2004 - IPv6
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "[::1]"  # noqa: PLR2004 - IPv4
+    return f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004 - IPv6
 
 
-async def _said(send: Send, status: int, why: str) -> None:
+async def _send_error(send: Send, status: int, why: str) -> None:
     body = json.dumps({"error": why}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(b"cache-control", b"no-store"), (b"retry-after", b"2")]

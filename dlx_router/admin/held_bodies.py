@@ -14,8 +14,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 class BodyRefused(Exception):
     """There is no body to go on with; says why. `status` 0: whoever sent it is gone, and half of it means nothing."""
 
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
 
 

@@ -89,9 +89,9 @@ class AdminServer:
 
     async def start(self) -> None:
         """Listens when this returns. Raises AdminError where the address cannot be had."""
-        one = _listening(self._host, self.port)
-        self.port = one.getsockname()[1]
-        self._serving = asyncio.create_task(self._server.serve(sockets=[one]))
+        bound = _listening(self._host, self.port)
+        self.port = bound.getsockname()[1]
+        self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
 
     async def stop(self) -> None:
         """Listens no more when this returns; safe to repeat."""
@@ -136,8 +136,8 @@ class AdminServer:
 
 
 def _host(scope: Message) -> str | None:
-    found = (value.decode("latin-1") for name, value in scope["headers"] if name == b"host")
-    return next(found, None)
+    hosts = (value.decode("latin-1") for name, value in scope["headers"] if name == b"host")
+    return next(hosts, None)
 
 
 _PATHS: Final = ("/livez", "/metrics", "/readyz")
@@ -212,6 +212,6 @@ def _listening(host: str, port: int) -> socket.socket:
         return listener(host, port)
     except OSError as error:
         known = error.errno is not None and error.errno > 0  # asyncio and socket add the address, which we tell
-        said = os.strerror(error.errno) if known and error.errno is not None else error.strerror or error
-        why = f"{said}; set DLX_ROUTER_HTTP_HOST and DLX_ROUTER_HTTP_PORT to an address that is free"
+        reason = os.strerror(error.errno) if known and error.errno is not None else error.strerror or error
+        why = f"{reason}; set DLX_ROUTER_HTTP_HOST and DLX_ROUTER_HTTP_PORT to an address that is free"
         raise AdminError(f"cannot serve HTTP at {host}:{port}: {why}") from None

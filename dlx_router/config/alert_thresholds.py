@@ -11,17 +11,17 @@ def thresholds(policies: PolicySet) -> dict[tuple[str, str], float]:
     What a policy inherits is known where another covers all of its queues.
     """
     covering = Covering(policies)
-    if not any("alert" in one.definition for one in policies.policies):
+    if not any("alert" in policy.definition for policy in policies.policies):
         return {}
-    said = [(one.name, _alert(covering, one)) for one in policies.policies]
-    return {(name, kind): value for name, alert in said if alert for kind, value in alert.thresholds().items()}
+    alerts = [(policy.name, _alert(covering, policy)) for policy in policies.policies]
+    return {(name, kind): value for name, alert in alerts if alert for kind, value in alert.thresholds().items()}
 
 
 def _alert(covering: Covering, policy: Policy) -> Alert | None:
-    for one in covering.of(policy):
-        if "alert" in one.definition:
-            alert: Alert = one.definition["alert"].value
+    for candidate in covering.of(policy):
+        if "alert" in candidate.definition:
+            alert: Alert = candidate.definition["alert"].value
             return alert
-        if not one.inherit:
+        if not candidate.inherit:
             return None
     return None

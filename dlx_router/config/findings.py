@@ -171,8 +171,8 @@ class Report:
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean "…"?` with the known word that is nearest, however it is spelled; else an empty text."""
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word[:100]).replace("_", "-").lower().removeprefix("x-")
-    found = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.6)
-    return f'; did you mean "{found[0]}"?' if found else ""
+    matches = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.6)
+    return f'; did you mean "{matches[0]}"?' if matches else ""
 
 
 def shown(text: str, limit: int = 60) -> str:

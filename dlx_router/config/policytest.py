@@ -80,13 +80,16 @@ class Result:
         """What the test leaves open, in a line; empty where it is nothing."""
         if not self.left_out:
             return ""
-        found = "; ".join(map(left_out_text, self.left_out))
+        omitted = "; ".join(map(left_out_text, self.left_out))
         where = f"{self.case.file}:{self.case.line}: {self.case.name}"
-        return f"{where}: the queue's type is not said, so not judged: {found}; write queue-type: quorum or classic"
+        return f"{where}: the queue's type is not said, so not judged: {omitted}; write queue-type: quorum or classic"
 
     def __str__(self) -> str:
         verdict = "passed" if self.passed else "FAILED"
-        rows = [("", "expected", "found"), *((one.key, one.expected, one.found) for one in self.differences)]
+        rows = [
+            ("", "expected", "found"),
+            *((difference.key, difference.expected, difference.found) for difference in self.differences),
+        ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows if self.differences]
         return "\n".join(
@@ -111,7 +114,7 @@ def run_tests(path: Path, names: Names = OURS) -> tuple[Result, ...]:
         loaded = load_policies(files[0].parent, names)
     except PolicyErrors as error:
         raise PolicyErrors([*error.findings, *findings]) from None
-    if any(one.severity is Severity.ERROR for one in findings):
+    if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
     return tuple(judged(case, loaded, names) for case in cases)
 
@@ -124,10 +127,12 @@ def judged(case: Case, loaded: LoadedPolicies, names: Names = OURS) -> Result:
     left_out = policies.left_out(vhost=vhost, queue=queue, queue_type=queue_type)
     letter = _letter(case.letter, (vhost, queue, reason), names.inbox, counts=_counts(reason, policy))
     decision = decide(letter, policy, 0, case.letter.get("draw", 0.0))
-    found = _outcome(decision, policy)
-    differences = (Difference(key, _text(key, value), _text(key, found.get(key))) for key, value in case.expect.items())
-    different = tuple(one for one in differences if one.expected != one.found)
-    return Result(case, different, explain(decision, letter, policy), left_out)
+    outcome = _outcome(decision, policy)
+    differences = (
+        Difference(key, _text(key, value), _text(key, outcome.get(key))) for key, value in case.expect.items()
+    )
+    failed = tuple(difference for difference in differences if difference.expected != difference.found)
+    return Result(case, failed, explain(decision, letter, policy), left_out)
 
 
 def _counts(reason: str, policy: Effective | None) -> bool:
@@ -138,33 +143,33 @@ def _letter(written: Mapping[str, Any], where: tuple[str, str, str], inbox: str,
     """A letter that has just died, by vhost, queue and reason; one of unknown reason has no history."""
     vhost, queue, reason = where
     keys = (written.get("routing-key", queue), *written.get("cc", ()))
-    said = reason if reason in REASONS[:4] else REASONS[0]
+    broker_reason = reason if reason in REASONS[:4] else REASONS[0]
     exchange, headers = written.get("exchange", ""), written.get("headers", {})
-    death = Death(queue, said, 1, 0, exchange, keys)
+    death = Death(queue, broker_reason, 1, 0, exchange, keys)
     unknown = reason == UNKNOWN
     before = written.get("attempts", counts) - counts  # this death is one of them, where it counts
     return Letter(
         id="", vhost=vhost, source=queue if unknown else inbox, arrival=Arrival.INBOX, exchange=exchange,
         routing_key=keys[0], history=() if unknown else (death,),
-        first=None if unknown else First(queue, exchange, keys, said), failed_queue=queue, reason=reason,
+        first=None if unknown else First(queue, exchange, keys, broker_reason), failed_queue=queue, reason=reason,
         fresh=() if unknown else (death._replace(reason=reason),), base_attempts=before,
         redrives=written.get("redrives", 0), tries=0, header=headers.get,
     )  # fmt: skip
 
 
 def _outcome(decision: Decision, policy: Effective | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    outcome: dict[str, Any] = {
         "decision": _word(decision.action),
         "cause": decision.cause.value if decision.cause else None,
         "policy": policy.policy if policy is not None else None,
     }
     match decision:
         case Retry():
-            found["wait"] = decision.wait_ms
+            outcome["wait"] = decision.wait_ms
         case DeadLetter():
-            found |= {"exchange": decision.exchange, "routing-key": decision.keys[0], "cc": decision.keys[1:]}
-            found["queue"] = decision.queue
-    return found
+            outcome |= {"exchange": decision.exchange, "routing-key": decision.keys[0], "cc": decision.keys[1:]}
+            outcome["queue"] = decision.queue
+    return outcome
 
 
 def _word(action: Action) -> str:
@@ -246,7 +251,7 @@ def _files(path: Path) -> list[Path]:
         if path.is_file():
             report.error(UNREADABLE, 1, f"no tests: their files end in {TEST_SUFFIX}; name one of those, or the folder")
             raise PolicyErrors(report.findings)
-        files = sorted(one for one in path.iterdir() if has_tests(one.name) and one.name[0] != ".")
+        files = sorted(file for file in path.iterdir() if has_tests(file.name) and file.name[0] != ".")
     except (OSError, ValueError) as error:
         report.error(UNREADABLE, 1, why_unreadable(error))
         raise PolicyErrors(report.findings) from None
@@ -259,22 +264,22 @@ def _files(path: Path) -> list[Path]:
 
 
 def _cases(node: Node, report: Report) -> list[Case]:
-    found = FILE.read(node, report)
-    if found is None or not version_known(found.get("version"), node.line, report):
+    fields = FILE.read(node, report)
+    if fields is None or not version_known(fields.get("version"), node.line, report):
         return []
-    cases = [_case(one, report) for one in listed(found.get("tests"), "tests", report)]
-    return [one for one in cases if one is not None]
+    cases = [_case(entry, report) for entry in listed(fields.get("tests"), "tests", report)]
+    return [case for case in cases if case is not None]
 
 
 def _case(node: Node, report: Report) -> Case | None:
-    found = TEST.read(node, report)
-    if found is None:
+    fields = TEST.read(node, report)
+    if fields is None:
         return None
-    letter = _part(found, "letter", LETTER, "queue", node, report)
-    expect = _part(found, "expect", EXPECT, "decision", node, report)
+    letter = _part(fields, "letter", LETTER, "queue", node, report)
+    expect = _part(fields, "expect", EXPECT, "decision", node, report)
     if letter is None or expect is None:
         return None
-    name = found["name"].value if "name" in found else f"{letter.get('reason', REASONS[0])} at {letter['queue']}"
+    name = fields["name"].value if "name" in fields else f"{letter.get('reason', REASONS[0])} at {letter['queue']}"
     return Case(name, report.file, node.line, letter, expect)
 
 
@@ -286,9 +291,9 @@ def _part(
         report.error(MISSING_KEY, node.line, f"a test without {key}:; write it, with at least {needed}: in it")
         return None
     part: Node = test[key].value
-    found = shape.read(part, report)
-    if found is None:
+    fields = shape.read(part, report)
+    if fields is None:
         return None
-    if not isinstance(part, Pairs) or all(one.text != needed for one, _ in part.pairs):
+    if not isinstance(part, Pairs) or all(name.text != needed for name, _ in part.pairs):
         report.error(MISSING_KEY, part.line, f"{key}: {needed}: is missing; write it")
-    return {name: one.value for name, one in found.items()} if needed in found else None
+    return {name: field.value for name, field in fields.items()} if needed in fields else None

@@ -32,8 +32,8 @@ def size_bytes(written: str | int) -> int:
 def _scaled(written: str | int, units: dict[str, int], form: str, whole: str) -> int:
     if isinstance(written, int):
         number = Fraction(written)
-    elif (found := _NUMBER.fullmatch(written)) is not None and found[3] in units:
-        number = Fraction(found[1] + found[2]) * units[found[3]]
+    elif (match := _NUMBER.fullmatch(written)) is not None and match[3] in units:
+        number = Fraction(match[1] + match[2]) * units[match[3]]
     else:
         raise ValueError(form)
     if number < 0:
@@ -43,9 +43,9 @@ def _scaled(written: str | int, units: dict[str, int], form: str, whole: str) ->
     return int(number)
 
 
-def number_of(count: int, one: str, many: str = "") -> str:
+def number_of(count: int, noun: str, many: str = "") -> str:
     """The count with its noun: `1 file`, `2 policies`."""
-    return f"{count} {one if count == 1 else many or f'{one}s'}"
+    return f"{count} {noun if count == 1 else many or f'{noun}s'}"
 
 
 def duration_text(ms: int) -> str:

@@ -36,7 +36,7 @@ class Numbers:
         number = cache.get(values)
         if number is None:
             name, _, columns = table.partition(" ")
-            fits = " AND ".join(f"{one} = ?" for one in columns.strip("()").split(", "))
+            fits = " AND ".join(f"{column} = ?" for column in columns.strip("()").split(", "))
             self._do(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
             number = int(self._do(f"SELECT number FROM {name} WHERE {fits}", values).fetchone()[0])
             cache[values] = number
@@ -44,9 +44,11 @@ class Numbers:
 
     def group(self, vhost: str, queue: int, shared: Mapping[str, Any], error: Any, ts_ms: int) -> int:  # noqa: ANN401 - as the journal has it
         """Of the group of an event: what it shares with others, and its error."""
-        told = shared.get
-        one = fingerprint.of_parts(vhost, told("failed_queue"), told("reason"), told("kind"), told("detail"), error)
-        return self._groups.get(one.id) or self._new_group(one, queue, ts_ms)
+        member = shared.get
+        identity = fingerprint.of_parts(
+            vhost, member("failed_queue"), member("reason"), member("kind"), member("detail"), error
+        )
+        return self._groups.get(identity.id) or self._new_group(identity, queue, ts_ms)
 
     def died(self, group: int, ts_ms: int) -> None:
         """A letter more of this group died."""
@@ -60,15 +62,15 @@ class Numbers:
         elif ts_ms > seen[2]:
             seen[2] = ts_ms
 
-    def _new_group(self, one: fingerprint.Fingerprint, queue: int, ts_ms: int) -> int:
+    def _new_group(self, identity: fingerprint.Fingerprint, queue: int, ts_ms: int) -> int:
         """New to us; it may stand in the file."""
         self._do(
             "INSERT OR IGNORE INTO groups (id, queue, reason, error_type, frame, message, first_ms, last_ms, deaths)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
-            (one.id, queue, *map(rows.plain, one[3:]), ts_ms, ts_ms),
+            (identity.id, queue, *map(rows.plain, identity[3:]), ts_ms, ts_ms),
         )
-        number = int(self._do("SELECT number FROM groups WHERE id = ?", (one.id,)).fetchone()[0])
-        self._groups[one.id] = number
+        number = int(self._do("SELECT number FROM groups WHERE id = ?", (identity.id,)).fetchone()[0])
+        self._groups[identity.id] = number
         return number
 
     def settle(self) -> None:

@@ -28,7 +28,7 @@ class Keys:
 
     def numbers(self, keys: Sequence[int]) -> list[int]:
         """The numbers of letters that have one of these keys."""
-        return [one[0] for one in self._do(_ASK, (json.dumps(keys),))]
+        return [row[0] for row in self._do(_ASK, (json.dumps(keys),))]
 
     def add(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Keys and numbers of new letters."""

@@ -73,12 +73,12 @@ class _Fate:
     __slots__ = ("died", "group", "is_long", "is_sent", "number", "place", "queue", "shared", "state", "ts_ms", "uses")
 
     def __init__(self, vhost: str, shared: Shared, numbers: Numbers, ts_ms: int) -> None:
-        told = shared.members.get
+        member = shared.members.get
         self.shared = shared  # so that nothing else gets its id
         self.queue = numbers.queue(vhost, shared.failed_queue)
         self.place = 0 if shared.place is None else numbers.place(vhost, *shared.place)
         self.state = None if shared.kind == _EDITED else STATE_OF.get(shared.kind)  # None: it stays as it was
-        self.died = told("arrival") == "inbox" and not told("redrive_id")  # else a task has it
+        self.died = member("arrival") == "inbox" and not member("redrive_id")  # else a task has it
         self.is_sent = shared.kind == "redriven" and shared.step[-1] is not None  # what a task sent is counted
         self.group = 0  # of those whose error is not known, once there is one
         self.is_long = (shared.step[4] or 0) + (shared.step[6] or 0) > MAX_STEPS // 4
@@ -102,7 +102,7 @@ class Letters:
         self._numbers = numbers
         self._keys = Keys(connection)
         self._lines = SharedLines(connection)
-        self._told = Counted(connection, "fates", _FATE)
+        self._fate_rows = Counted(connection, "fates", _FATE)
         self._decided = revisions.Decided(connection)
         self._asked: set[str] = set()
         self._letters: dict[tuple[str, int], _Letter] = {}
@@ -115,7 +115,7 @@ class Letters:
         """What the file says of letters that `take` will be given."""
         asked = {*letter_ids} - self._asked
         self._asked |= asked
-        numbers = json.dumps(self._keys.numbers([rows.key_of(one) for one in asked]))
+        numbers = json.dumps(self._keys.numbers([rows.key_of(letter_id) for letter_id in asked]))
         for letter_id, queue, number, group, place, state, text, shared in self._do(_KNOWN, (numbers,)):
             if letter_id in asked:  # another one may have the same key
                 self._letters[letter_id, queue] = _Letter(number, (group, place, state), text, shared)
@@ -132,7 +132,7 @@ class Letters:
             self.recall([event.id])
         name = event.id, fate.queue
         letter = self._letters.get(name)
-        if letter is not None and (not line or self._is_told(letter, step)):
+        if letter is not None and (not line or self._has_step(letter, step)):
             return  # imported, and known better; or told twice
         if shared.kind in rows.STEPS:
             if letter is not None:  # else nothing is known of where it is
@@ -156,22 +156,22 @@ class Letters:
         if fate.is_long:
             self._long.append(letter.number)
 
-    def comment(self, vhost: str, said: Comment) -> None:
+    def comment(self, vhost: str, note: Comment) -> None:
         """What a person noted on a letter. Of one that is not known nothing is kept here."""
-        name = said.letter, self._numbers.queue(vhost, said.queue)
-        if said.letter not in self._asked:
-            self.recall([said.letter])
+        name = note.letter, self._numbers.queue(vhost, note.queue)
+        if note.letter not in self._asked:
+            self.recall([note.letter])
         letter = self._letters.get(name)
         if letter is not None:
-            letter.comments.append(said)
-            letter.notes = comments.with_note(letter.notes, said.text)
+            letter.comments.append(note)
+            letter.notes = comments.with_note(letter.notes, note.text)
             self._touched[name] = letter
 
     def _lease(self, vhost: str, letter: _Letter, event: Event, step: str, signature: str) -> None:
         """A step on its way, which changes nothing about where it is."""
         assert event.shared is not None
-        told, is_long = event.shared._replace(step=rows.lease_step(event)), rows.times_leased(event) > MAX_STEPS // 4
-        fate = self._fate(vhost, told, event.ts_ms)
+        leased, is_long = event.shared._replace(step=rows.lease_step(event)), rows.times_leased(event) > MAX_STEPS // 4
+        fate = self._fate(vhost, leased, event.ts_ms)
         letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
         fate.uses += 1
         if is_long:
@@ -193,7 +193,7 @@ class Letters:
             numbers.died(number, event.ts_ms)
         return number
 
-    def _is_told(self, known: _Letter, step: str) -> bool:
+    def _has_step(self, known: _Letter, step: str) -> bool:
         if step in known.steps:
             return True
         there = "SELECT 1 FROM steps WHERE letter = ? AND step = ?"
@@ -208,38 +208,44 @@ class Letters:
 
     def write(self) -> None:
         """All that was taken."""
-        new = [one for one in self._touched.items() if one[1].before is None]
-        old = [one for one in self._touched.values() if one.before is not None and one.own]
+        new = [item for item in self._touched.items() if item[1].before is None]
+        old = [letter for letter in self._touched.values() if letter.before is not None and letter.own]
         self._many(_INSERT, [(a.number, name, queue, *(a.where or ()), *a.own) for (name, queue), a in new])
         self._keys.add([(rows.key_of(name), letter.number) for (name, _), letter in new])
-        self._many(_UPDATE, [(*(one.where or ()), *one.own, one.number) for one in old])
-        self._write_texts([one for _, one in new], old)
+        self._many(_UPDATE, [(*(letter.where or ()), *letter.own, letter.number) for letter in old])
+        self._write_texts([letter for _, letter in new], old)
         touched = self._touched.values()
         self._write_comments()
         self._write_steps()
-        bodies = [(one.number, *one.body) for one in touched if one.body is not None]
+        bodies = [(letter.number, *letter.body) for letter in touched if letter.body is not None]
         self._many("INSERT OR REPLACE INTO bodies VALUES (?, ?, ?, ?, ?)", bodies)
-        for one in touched:
-            self._count(one)
+        for letter in touched:
+            self._count(letter)
         for number in self._long:
             self._shorten(number)
         self._lines.settle()
-        self._told.settle()
+        self._fate_rows.settle()
         self._clear()
 
     def _write_comments(self) -> None:
-        noted = [one for one in self._touched.values() if one.comments]
-        self._many(comments.INSERT, [said.row(one.number) for one in noted for said in one.comments])
-        others = [one for one in noted if one.before is not None and not one.own and one.searched != one.found]
-        self._many(_UNFIND, [(one.number, one.found) for one in others])
-        self._many(_FIND, [(one.number, one.searched) for one in others])
-        self._many("UPDATE events SET text = ? WHERE letter = ?", [(one.searched, one.number) for one in others])
+        noted = [letter for letter in self._touched.values() if letter.comments]
+        self._many(comments.INSERT, [comment.row(letter.number) for letter in noted for comment in letter.comments])
+        others = [
+            letter
+            for letter in noted
+            if letter.before is not None and not letter.own and letter.searched != letter.found
+        ]
+        self._many(_UNFIND, [(letter.number, letter.found) for letter in others])
+        self._many(_FIND, [(letter.number, letter.searched) for letter in others])
+        self._many(
+            "UPDATE events SET text = ? WHERE letter = ?", [(letter.searched, letter.number) for letter in others]
+        )
 
     def _write_steps(self) -> None:
         counts: dict[tuple[int, str, str], tuple[int, int]] = {}
         for fate in self._fates.values():
             if fate.uses:
-                fate.number = self._told.use(fate.shared.step, fate.uses)
+                fate.number = self._fate_rows.use(fate.shared.step, fate.uses)
                 if (key := fate.decides) is not None:
                     counts[key] = counts.get(key, (0, 0))[0] + fate.uses, fate.ts_ms
         self._decided.write(counts)
@@ -251,14 +257,14 @@ class Letters:
         self._many(_STEP, steps)
 
     def _write_texts(self, new: list[_Letter], old: list[_Letter]) -> None:
-        other = [one for one in old if one.searched != one.found]
-        self._many(_UNFIND, [(one.number, one.found) for one in other])
-        self._many(_FIND, [(one.number, one.searched) for one in (*other, *new)])
-        self._lines.leave([one.shared for one in old if one.shared is not None])
-        kept = self._lines.keep([one.line for one in (*old, *new)])
-        changed = [(*line, one.searched, one.number) for one, line in zip(old, kept, strict=False)]
+        other = [letter for letter in old if letter.searched != letter.found]
+        self._many(_UNFIND, [(letter.number, letter.found) for letter in other])
+        self._many(_FIND, [(letter.number, letter.searched) for letter in (*other, *new)])
+        self._lines.leave([letter.shared for letter in old if letter.shared is not None])
+        kept = self._lines.keep([letter.line for letter in (*old, *new)])
+        changed = [(*line, letter.searched, letter.number) for letter, line in zip(old, kept, strict=False)]
         self._many("UPDATE events SET shared = ?, line = ?, text = ? WHERE letter = ?", changed)
-        added = [(one.number, *line, one.searched) for one, line in zip(new, kept[len(old) :], strict=True)]
+        added = [(letter.number, *line, letter.searched) for letter, line in zip(new, kept[len(old) :], strict=True)]
         self._many("INSERT INTO events VALUES (?, ?, ?, ?)", added)
 
     def _count(self, letter: _Letter) -> None:
@@ -276,18 +282,18 @@ class Letters:
             " RETURNING fate",
             (number, number, MAX_STEPS, number),
         ).fetchall()
-        self._told.leave(fate for (fate,) in gone)
+        self._fate_rows.leave(fate for (fate,) in gone)
 
     def _clear(self) -> None:
-        for one in (self._asked, self._letters, self._touched, self._long, self._fates):
-            one.clear()
+        for cache in (self._asked, self._letters, self._touched, self._long, self._fates):
+            cache.clear()
 
     def forget(self) -> None:
         """What was taken will never be written, and what is known of the file may be wrong."""
         self._clear()
         self._keys.forget()
         self._lines.forget()
-        self._told.forget()
+        self._fate_rows.forget()
 
     def delete(self, where: str, values: tuple[Any, ...]) -> int:
         """Take away the letters that fit, and all that hangs on them; → how many."""
@@ -296,16 +302,16 @@ class Letters:
             f" WHERE {where}",
             values,
         ).fetchall()
-        numbers = [(one[0],) for one in chosen]
-        self._many(_UNFIND, [one[:2] for one in chosen])
-        told = "SELECT fate, count(*) FROM steps WHERE letter IN (SELECT value FROM json_each(?)) GROUP BY fate"
-        for fate, count in self._do(told, (json.dumps([one[0] for one in chosen]),)).fetchall():
-            self._told.leave((fate,), count)
+        numbers = [(row[0],) for row in chosen]
+        self._many(_UNFIND, [row[:2] for row in chosen])
+        sql = "SELECT fate, count(*) FROM steps WHERE letter IN (SELECT value FROM json_each(?)) GROUP BY fate"
+        for fate, count in self._do(sql, (json.dumps([row[0] for row in chosen]),)).fetchall():
+            self._fate_rows.leave((fate,), count)
         self._many("DELETE FROM letters WHERE number = ?", numbers)
         for table in ("steps", "events", "bodies", "comments"):
             self._many(f"DELETE FROM {table} WHERE letter = ?", numbers)
-        self._keys.remove([(rows.key_of(one[2]), one[0]) for one in chosen])
-        self._lines.leave([one[3] for one in chosen if one[3] is not None])
-        for one in chosen:
-            self._numbers.counts[one[4:]] -= 1
+        self._keys.remove([(rows.key_of(row[2]), row[0]) for row in chosen])
+        self._lines.leave([row[3] for row in chosen if row[3] is not None])
+        for row in chosen:
+            self._numbers.counts[row[4:]] -= 1
         return len(chosen)

@@ -13,9 +13,11 @@ from dlx_router.broker.address import Host, Login, Tls
 
 def attend(host: Host, login: Login, tls: Tls | None, stream: str, key: bytes = b"") -> bytes:
     """Read this stream, whose messages the key signs; without one none can be verified."""
-    told = {"do": "attend", "vhost": login.vhost, "host": host.name, "port": host.port, "stream": stream}
-    told |= {"key": key.hex()}
-    return encoded(told | {"user": login.user, "password": login.password, "tls": None if tls is None else asdict(tls)})
+    order = {"do": "attend", "vhost": login.vhost, "host": host.name, "port": host.port, "stream": stream}
+    order |= {"key": key.hex()}
+    return encoded(
+        order | {"user": login.user, "password": login.password, "tls": None if tls is None else asdict(tls)}
+    )
 
 
 def place(order: Mapping[str, Any]) -> tuple[Host, Login, Tls | None]:

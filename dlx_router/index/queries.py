@@ -16,7 +16,7 @@ _SENT: Final = (
     " AS sent_{0}"
 )
 _PLACES: Final = {"ts_ms": "steps.ts_ms", "event_id": "steps.step"}  # others are said of the fate
-_STEP_ORDER: Final = ", ".join(f"{_PLACES.get(one, f'fates.{one}')} DESC" for one in ORDER)
+_STEP_ORDER: Final = ", ".join(f"{_PLACES.get(column, f'fates.{column}')} DESC" for column in ORDER)
 _NEWEST: Final = (  # of the events that say what became of the letter: what `core.recovered.fate` asks for
     "(SELECT json_array(fates.kind, steps.ts_ms, steps.due_ms) FROM steps JOIN fates ON fates.number = fate"
     f" WHERE steps.letter = letters.number AND fates.kind NOT IN {SILENT!r} ORDER BY {_STEP_ORDER} LIMIT 1) AS newest"
@@ -142,7 +142,7 @@ def query(text: str) -> str:
         words = [part] if number % 2 else part.split()
         for word in words:
             starred = word.endswith("*") and number % 2 == 0
-            bare = "".join(one if one.isalnum() else " " for one in word).strip()
+            bare = "".join(char if char.isalnum() else " " for char in word).strip()
             if bare:
                 terms.append(f'"{bare}"{"*" if starred else ""}')
     return " ".join(terms[:MAX_TERMS]) or '""'

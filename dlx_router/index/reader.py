@@ -110,19 +110,19 @@ class Reader:
             " JOIN queues ON queues.number = groups.queue WHERE counts.n > 0"
             " GROUP BY queues.number, counts.state ORDER BY queues.vhost, queues.name"
         )
-        found: dict[tuple[str, str], dict[str, Any]] = {}
+        entries: dict[tuple[str, str], dict[str, Any]] = {}
         with self._asking() as ask:
             for row in ask(sql).fetchall():
                 if sees(row["vhost"], row["name"]):
                     key = (row["vhost"], row["name"])
                     blank = {"states": {}, "last_ms": 0, "oldest_ms": None}
-                    one = found.setdefault(key, dict(zip(("vhost", "failed_queue"), key, strict=True)) | blank)
-                    one["states"][row["state"]] = row["n"]
-                    one["last_ms"] = max(one["last_ms"], row["last_ms"])
+                    entry = entries.setdefault(key, dict(zip(("vhost", "failed_queue"), key, strict=True)) | blank)
+                    entry["states"][row["state"]] = row["n"]
+                    entry["last_ms"] = max(entry["last_ms"], row["last_ms"])
             for key, ms in resting_since(ask).items():
-                if key in found:
-                    found[key]["oldest_ms"] = ms
-        return list(found.values())
+                if key in entries:
+                    entries[key]["oldest_ms"] = ms
+        return list(entries.values())
 
     def places(self, sees: Sees | None = None) -> list[dict[str, Any]]:
         """Each place where letters lie, and how many. `sees`: only those that came from such failed queues."""
@@ -132,14 +132,14 @@ class Reader:
             f" JOIN queues ON queues.number = groups.queue WHERE counts.state IN {LYING!r} AND counts.n > 0"
             " GROUP BY places.number, queues.number"
         )
-        found: dict[tuple[str, str, str], dict[str, Any]] = {}
+        entries: dict[tuple[str, str, str], dict[str, Any]] = {}
         with self._asking() as ask:
             for row in ask(sql).fetchall():
                 if sees is None or sees(row["vhost"], row["name"]):
                     key = (row["vhost"], row["exchange"], row["routing_key"])
-                    one = found.setdefault(key, dict(zip(("vhost", "exchange", "routing_key"), key, strict=True)))
-                    one["n"] = one.get("n", 0) + row["n"]
-        return list(found.values())
+                    entry = entries.setdefault(key, dict(zip(("vhost", "exchange", "routing_key"), key, strict=True)))
+                    entry["n"] = entry.get("n", 0) + row["n"]
+        return list(entries.values())
 
     def oldest(self) -> dict[tuple[str, str], int]:
         """By (vhost, policy): when the dead letter came to its place that lies there longest, ms.
@@ -165,12 +165,12 @@ class Reader:
 
     def signatures(self, visible: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
         """Of each vhost: how many events of its journal have which signature. `visible`: these vhosts only."""
-        found: dict[str, dict[str, int]] = {}
+        counts: dict[str, dict[str, int]] = {}
         with self._asking() as ask:
             for row in ask("SELECT vhost, signature, events FROM signatures ORDER BY vhost, signature").fetchall():
                 if visible is None or row["vhost"] in visible:
-                    found.setdefault(row["vhost"], {})[row["signature"]] = row["events"]
-        return found
+                    counts.setdefault(row["vhost"], {})[row["signature"]] = row["events"]
+        return counts
 
     def audits(
         self, visible: Sequence[str], *, limit: int, before: tuple[int, str] | None = None

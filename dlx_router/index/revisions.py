@@ -53,8 +53,8 @@ def kept(details: Mapping[str, Any]) -> dict[str, Any]:
 
 def came_into_force(do: Callable[..., Cursor], vhost: str, ts_ms: int, details: Mapping[str, Any]) -> None:
     """Raises one of rows.ODD."""
-    told, revision = details.get("packed"), plain(details["revision"])
-    packed = base64.b64decode(told, validate=True) if isinstance(told, str) else None
+    text, revision = details.get("packed"), plain(details["revision"])
+    packed = base64.b64decode(text, validate=True) if isinstance(text, str) else None
     do(_SET, (vhost, revision, ts_ms, whole_or_none(details.get("policies")), packed))
     do(_OLDEST, (vhost, vhost, MOST))
 
@@ -65,35 +65,35 @@ def newest(ask: Callable[..., Cursor], vhost: str) -> str | None:
     By time a router whose clock was ahead would stay the last one, and its successor would say so again and again.
     """
     sql = "SELECT revision FROM revisions WHERE vhost = ? ORDER BY rowid DESC LIMIT 1"
-    found = ask(sql, (vhost,)).fetchone()
-    return None if found is None else str(found[0])
+    row = ask(sql, (vhost,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def revisions(ask: Callable[..., Cursor], vhost: str, sees: Sees) -> list[dict[str, Any]]:
     """All that are known, by their time of coming into force or else by their first decision; the newest first."""
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     sql = "SELECT revision, in_force_ms, policies, packed IS NOT NULL AS known FROM revisions WHERE vhost = ?"
     for row in ask(sql, (vhost,)):
-        one = found[row["revision"]] = _blank(row["revision"])
-        one |= {"in_force_ms": row["in_force_ms"], "policies": row["policies"], "is_known": bool(row["known"])}
+        entry = entries[row["revision"]] = _blank(row["revision"])
+        entry |= {"in_force_ms": row["in_force_ms"], "policies": row["policies"], "is_known": bool(row["known"])}
     for row in ask(_DECIDED, (vhost,)):
         if sees(vhost, row["name"]):
-            one = found.setdefault(row["revision"], _blank(row["revision"]))
-            _add(one, row)
-    return sorted(found.values(), key=lambda one: one["in_force_ms"] or one["first_ms"] or 0, reverse=True)
+            entry = entries.setdefault(row["revision"], _blank(row["revision"]))
+            _add(entry, row)
+    return sorted(entries.values(), key=lambda entry: entry["in_force_ms"] or entry["first_ms"] or 0, reverse=True)
 
 
 def revision(ask: Callable[..., Cursor], vhost: str, name: str, sees: Sees) -> dict[str, Any] | None:
     """One of them, with what it was (None: not known any more) and its decisions by queue."""
-    one = next((one for one in revisions(ask, vhost, sees) if one["revision"] == name), None)
-    if one is None:
+    entry = next((entry for entry in revisions(ask, vhost, sees) if entry["revision"] == name), None)
+    if entry is None:
         return None
     queues: dict[str, dict[str, int]] = {}
     for row in ask(f"{_DECIDED} AND revision = ?", (vhost, name)):
         if sees(vhost, row["name"]):
             queues.setdefault(row["name"], {})[row["kind"]] = row["n"]
     packed = ask("SELECT packed FROM revisions WHERE vhost = ? AND revision = ?", (vhost, name)).fetchone()
-    return {**one, "queues": queues, "document": None if packed is None else unpacked(packed[0])}
+    return {**entry, "queues": queues, "document": None if packed is None else unpacked(packed[0])}
 
 
 def _blank(name: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _blank(name: str) -> dict[str, Any]:
     return {"revision": name, **blank, "first_ms": None, "last_ms": None}
 
 
-def _add(one: dict[str, Any], row: Mapping[str, Any]) -> None:
-    one["decided"][row["kind"]] = one["decided"].get(row["kind"], 0) + row["n"]
-    one["first_ms"] = min(one["first_ms"] or row["first_ms"], row["first_ms"])
-    one["last_ms"] = max(one["last_ms"] or 0, row["last_ms"])
+def _add(entry: dict[str, Any], row: Mapping[str, Any]) -> None:
+    entry["decided"][row["kind"]] = entry["decided"].get(row["kind"], 0) + row["n"]
+    entry["first_ms"] = min(entry["first_ms"] or row["first_ms"], row["first_ms"])
+    entry["last_ms"] = max(entry["last_ms"] or 0, row["last_ms"])

@@ -110,16 +110,16 @@ class Event(NamedTuple):
     body: Body | None = None
 
 
-def event_of(told: bytes | Row) -> Event:
+def event_of(line: bytes | Row) -> Event:
     """The event of a line, or of a row. Raises EventError.
 
     A line as the router writes it is taken apart: what lies between its ids and its time is the same in many lines but
     for the times of deaths, which nobody asks the index for, and understood once. So is what rows share.
     """
     try:
-        if isinstance(told, Row):
-            return _of_row(told) or _alone(told.event())
-        return _apart(told) or _alone(decoded(str(told, "utf-8")))
+        if isinstance(line, Row):
+            return _of_row(line) or _alone(line.event())
+        return _apart(line) or _alone(decoded(str(line, "utf-8")))
     except ODD:
         raise EventError("no event of a letter, nor of anything else that this version knows") from None
 
@@ -334,7 +334,7 @@ def short(row: Row) -> bytes:
     if "body" not in row.more:
         return row.text
     *values, more = row.values
-    return encode([*values, {name: said for name, said in more.items() if name != "body"}]).encode()
+    return encode([*values, {name: member for name, member in more.items() if name != "body"}]).encode()
 
 
 def without_body(line: bytes, own: Mapping[str, Any]) -> bytes:

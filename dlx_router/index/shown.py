@@ -56,12 +56,12 @@ def resting_since(ask: Callable[..., sqlite3.Cursor]) -> dict[tuple[str, str], i
 
 def letter_told(row: sqlite3.Row) -> dict[str, Any]:
     """A letter of a list; `row`: queries.LETTER of it."""
-    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118 - a Row iterates over its values
-    told["newest"] = None if row["newest"] is None else json.loads(row["newest"])
-    told["cursor"] = row["number"]
-    told["target"] = _place(row["exchange"], row["routing_key"])
-    told["sent_to"] = _place(row["sent_exchange"], row["sent_routing_key"])
-    return told
+    letter = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118 - a Row iterates over its values
+    letter["newest"] = None if row["newest"] is None else json.loads(row["newest"])
+    letter["cursor"] = row["number"]
+    letter["target"] = _place(row["exchange"], row["routing_key"])
+    letter["sent_to"] = _place(row["sent_exchange"], row["sent_routing_key"])
+    return letter
 
 
 def _place(exchange: str | None, routing_key: str | None) -> dict[str, str | None] | None:
@@ -87,8 +87,8 @@ def _event(shared: bytes | None, line: bytes | None) -> dict[str, Any] | None:
     """The event as the journal told it; None: the letter was imported."""
     if line is None:
         return None
-    told: dict[str, Any] | None = event_of(shared, line) if shared is not None else json.loads(line)
-    return told
+    event: dict[str, Any] | None = event_of(shared, line) if shared is not None else json.loads(line)
+    return event
 
 
 def group_told(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:

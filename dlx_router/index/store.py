@@ -56,16 +56,16 @@ class Portion:
         self.last = message
         self.size += len(message.body)
         shared: set[bytes] = set()
-        for told in parts(message.body, message.version):
-            if isinstance(told, Row):
-                self.size += len(told.text)
-                if told.shared.line not in shared:
-                    shared.add(told.shared.line)
-                    self.size += len(told.shared.line)
+        for part in parts(message.body, message.version):
+            if isinstance(part, Row):
+                self.size += len(part.text)
+                if part.shared.line not in shared:
+                    shared.add(part.shared.line)
+                    self.size += len(part.shared.line)
             else:
-                self.size += len(told)
+                self.size += len(part)
             try:
-                self.events.append((rows.event_of(told), told, message.signature))
+                self.events.append((rows.event_of(part), part, message.signature))
             except EventError:
                 self.unread += 1
 
@@ -90,13 +90,13 @@ class Store:
 
     def position(self, vhost: str) -> tuple[int, bytes] | None:
         """Offset and digest of the last message that is in here; None: nothing is."""
-        found = self._do("SELECT offset, digest FROM streams WHERE vhost = ?", (rows.plain(vhost),)).fetchone()
-        return None if found is None else (found[0], found[1])
+        row = self._do("SELECT offset, digest FROM streams WHERE vhost = ?", (rows.plain(vhost),)).fetchone()
+        return None if row is None else (row[0], row[1])
 
     def last_ms(self, vhost: str) -> int | None:
         """Time of the newest event of the last message."""
-        found = self._do("SELECT last_ms FROM streams WHERE vhost = ?", (rows.plain(vhost),)).fetchone()
-        return None if found is None else int(found[0])
+        row = self._do("SELECT last_ms FROM streams WHERE vhost = ?", (rows.plain(vhost),)).fetchone()
+        return None if row is None else int(row[0])
 
     def count(self) -> int:
         """How many letters are in here."""
@@ -133,7 +133,7 @@ class Store:
     def _take(self, vhost: str, portion: Portion, take: Callable[[str, Event, bytes | Row, str], None]) -> int:
         taken, unread, last_ms, last = 0, portion.unread, 0, portion.last
         assert last is not None
-        self._letters.recall(one.id for one, _, _ in portion.events if one.shared is not None)
+        self._letters.recall(event.id for event, _, _ in portion.events if event.shared is not None)
         for event, line, signature in portion.events:
             try:
                 take(vhost, event, line, signature)
@@ -190,19 +190,19 @@ class Store:
         """The queue behind a place was found empty: what came there by then lies there no more. → how many letters."""
         where = (rows.plain(vhost), *map(rows.plain, place))
         with self._transaction():
-            found = self._do(
+            row = self._do(
                 "SELECT number FROM places WHERE vhost = ? AND exchange = ? AND routing_key = ?", where
             ).fetchone()
-            if found is None:
+            if row is None:
                 return 0
-            lying = ", ".join(f"'{one}'" for one in LYING)
+            lying = ", ".join(f"'{state}'" for state in LYING)
             groups = "SELECT grp FROM counts WHERE place = ? AND n > 0"
             chosen = f"grp IN ({groups}) AND place = ? AND last_ms <= ? AND state IN ({lying})"
-            values = (*found, *found, until_ms)
+            values = (*row, *row, until_ms)
             for group, state, n in self._do(
                 f"SELECT grp, state, count(*) FROM letters WHERE {chosen} GROUP BY grp, state", values
             ).fetchall():
-                self._numbers.counts[group, found[0], state] -= n
+                self._numbers.counts[group, row[0], state] -= n
                 self._numbers.counts[group, 0, GONE] += n
             changed = self._do(f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", values)
             return changed.rowcount
@@ -213,7 +213,7 @@ class Store:
         Each call looks at the next LOOKED_AT letters only, and begins again after the last: it costs the same for a
         million letters.
         """
-        finished = ", ".join(f"'{one}'" for one in _FINISHED)
+        finished = ", ".join(f"'{state}'" for state in _FINISHED)
         begin, end = self._pruned, self._pruned + LOOKED_AT
         chosen = f"number > ? AND number <= ? AND last_ms < ? AND state IN ({finished}) ORDER BY number LIMIT ?"
         with self._transaction():
@@ -235,7 +235,7 @@ class Store:
     def used_bytes(self) -> int:
         """What is in use of the file."""
         size, count, free = (
-            self._do(f"PRAGMA {one}").fetchone()[0] for one in ("page_size", "page_count", "freelist_count")
+            self._do(f"PRAGMA {pragma}").fetchone()[0] for pragma in ("page_size", "page_count", "freelist_count")
         )
         return int(size * (count - free))
 
@@ -258,9 +258,9 @@ class Store:
         """About no letter, or about one to which nothing was done."""
         kind = event["kind"]
         if kind == "gap":
-            numbers = (rows.whole(event.get(one)) for one in ("events", "from_ms", "to_ms"))
-            told = (event["event_id"], vhost, rows.plain(event.get("router_id")), *numbers)
-            self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", told)
+            numbers = (rows.whole(event.get(name)) for name in ("events", "from_ms", "to_ms"))
+            values = (event["event_id"], vhost, rows.plain(event.get("router_id")), *numbers)
+            self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", values)
         elif kind == "audit":
             self._audit(vhost, event, signature)
 
@@ -268,12 +268,12 @@ class Store:
         details, ts_ms = event.get("details") or {}, rows.whole(event["ts_ms"])
         actor, action = rows.plain(event.get("actor")), rows.plain(event.get("action"))
         if action == IMPORT:
-            told = rows.imported({**details["letter"], "event_id": event["event_id"]})
-            self._letters.take(vhost, told, b"", signature)
+            imported = rows.imported({**details["letter"], "event_id": event["event_id"]})
+            self._letters.take(vhost, imported, b"", signature)
             return
         event_id = rows.marked(event["event_id"], signature)
-        said = json.dumps(revisions.kept(details) if action == revisions.IN_FORCE else details)
-        row = (event_id, vhost, ts_ms, actor, action, said, str(signature))
+        text = json.dumps(revisions.kept(details) if action == revisions.IN_FORCE else details)
+        row = (event_id, vhost, ts_ms, actor, action, text, str(signature))
         if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?)", row).rowcount:
             return
         if action in _ORDERS and self._obeyed(vhost, signature):

@@ -40,7 +40,7 @@ class Supervisor:
         self.status: dict[str, Any] = {"vhosts": {}, "trouble": "starting", "rebuilds": 0}
         self._stream, self._where, self._readiness, self._max_bytes = stream, where, readiness, max_bytes
         self._wanted: set[str] = set()
-        self._said = Once()
+        self._notices = Once()
         self._process: Process | None = None
         self._tries: dict[str, int] = {}
         self._again: dict[str, float] = {}
@@ -52,19 +52,19 @@ class Supervisor:
             self._attend(vhost)
         elif not ours and vhost in self._wanted:
             self._wanted.discard(vhost)
-            self._tell(protocol.leave(vhost))
+            self._send(protocol.leave(vhost))
 
     def emptied(self, vhost: str, exchange: str, routing_key: str, until_ms: int) -> None:
         """The queue behind this place was found empty."""
-        self._tell(protocol.emptied(vhost, exchange, routing_key, until_ms))
+        self._send(protocol.emptied(vhost, exchange, routing_key, until_ms))
 
     def verify(self) -> None:
         """A reader found the file damaged: look, and make it anew if so."""
-        self._tell(protocol.VERIFY)
+        self._send(protocol.VERIFY)
 
     def rebuild(self) -> None:
         """Make it anew from the start of the journal."""
-        self._tell(protocol.REBUILD)
+        self._send(protocol.REBUILD)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -103,31 +103,33 @@ class Supervisor:
                 self.status = status
                 self._note(status.get("trouble"))
                 self._look(status.get("vhosts") or {})
-                self._tell_strangers(status.get("vhosts") or {})
+                self._warn_of_strangers(status.get("vhosts") or {})
 
     def as_of_ms(self, vhost: str, now_ms: int) -> int:
         """Until when the index has the vhost's journal; 0 where that is not known."""
-        told = (self.status.get("vhosts") or {}).get(vhost) or {}
-        behind = told.get("behind_ms")
+        status = (self.status.get("vhosts") or {}).get(vhost) or {}
+        behind = status.get("behind_ms")
         return 0 if behind is None else now_ms - int(behind)
 
     def signatures(self) -> dict[tuple[str, str], int]:
         """By (vhost, signature): how many events the index has read."""
-        told = self.status.get("vhosts") or {}
-        return {(vhost, name): n for vhost, one in told.items() for name, n in (one.get("signatures") or {}).items()}
+        vhosts = self.status.get("vhosts") or {}
+        return {
+            (vhost, name): n for vhost, status in vhosts.items() for name, n in (status.get("signatures") or {}).items()
+        }
 
-    def _tell_strangers(self, vhosts: dict[str, Any]) -> None:
+    def _warn_of_strangers(self, vhosts: dict[str, Any]) -> None:
         """Once for each kind, however many come."""
-        for vhost, told in vhosts.items():
-            for name in sorted({*(told.get("signatures") or {})} - {Signature.OK}):
+        for vhost, status in vhosts.items():
+            for name in sorted({*(status.get("signatures") or {})} - {Signature.OK}):
                 fate = "their events are kept, marked and counted; see docs/journal.md"
-                self._said.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
+                self._notices.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
 
     def _look(self, vhosts: dict[str, Any]) -> None:
         """Whoever lost its connection is told anew where to connect, after a moment."""
         now = asyncio.get_running_loop().time()
-        for vhost, told in vhosts.items():
-            if told.get("state") != "lost" or vhost not in self._wanted:
+        for vhost, status in vhosts.items():
+            if status.get("state") != "lost" or vhost not in self._wanted:
                 self._again.pop(vhost, None)
             elif now >= self._again.setdefault(vhost, now + AGAIN_S):
                 del self._again[vhost]
@@ -141,9 +143,9 @@ class Supervisor:
             self._again[vhost] = 0.0
             return
         tries = self._tries[vhost] = self._tries.get(vhost, -1) + 1
-        self._tell(protocol.attend(hosts[tries % len(hosts)], login, tls, self._stream, self.key_of(vhost)))
+        self._send(protocol.attend(hosts[tries % len(hosts)], login, tls, self._stream, self.key_of(vhost)))
 
-    def _tell(self, order: bytes) -> None:
+    def _send(self, order: bytes) -> None:
         process = self._process
         if process is not None and process.stdin is not None and not process.stdin.is_closing():
             process.stdin.write(order)
@@ -151,10 +153,10 @@ class Supervisor:
     def _note(self, why: str | None) -> None:
         if why:
             self._readiness.note("index", f"the index does not work: {why}")
-            self._said.warn("trouble", "index.trouble", error=why, fate="letters go on; events wait in the journal")
+            self._notices.warn("trouble", "index.trouble", error=why, fate="letters go on; events wait in the journal")
         else:
             self._readiness.drop_note("index")
-            self._said.healed("trouble", "index.works")
+            self._notices.healed("trouble", "index.works")
 
 
 async def _end(process: Process) -> None:

@@ -38,8 +38,8 @@ def groups_since(ask: Ask, vhost: str, since_ms: int, now_ms: int) -> list[Group
         " FROM groups JOIN queues ON queues.number = groups.queue WHERE queues.vhost = :vhost AND last_ms >= :since"
         " ORDER BY last_ms, groups.number LIMIT :most"
     )
-    found = ask(sql, {"vhost": vhost, "since": since_ms, "now": now_ms, "most": MOST_GROUPS}).fetchall()
-    return [GroupLook(*(row[name] for name in GroupLook._fields)) for row in found]
+    rows = ask(sql, {"vhost": vhost, "since": since_ms, "now": now_ms, "most": MOST_GROUPS}).fetchall()
+    return [GroupLook(*(row[name] for name in GroupLook._fields)) for row in rows]
 
 
 def parked(ask: Ask, vhost: str) -> Parked:

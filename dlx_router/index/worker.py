@@ -57,18 +57,18 @@ class Worker:
         self._orders: dict[str, dict[str, Any]] = {}
         self._rebuilds = 0
         self._identity: int | None = None
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
-    async def run(self, told: asyncio.StreamReader) -> None:
+    async def run(self, orders: asyncio.StreamReader) -> None:
         """Until nobody is there to give orders."""
-        saying = [asyncio.create_task(one) for one in (self._say(), self._tidy())]
+        loops = [asyncio.create_task(coroutine) for coroutine in (self._report(), self._tidy())]
         try:
-            while line := await told.readline():
+            while line := await orders.readline():
                 await self._obey(protocol.decoded(line))
         finally:
-            for task in (*saying, *self._following.values()):
+            for task in (*loops, *self._following.values()):
                 task.cancel()
-            await asyncio.gather(*saying, *self._following.values(), return_exceptions=True)
+            await asyncio.gather(*loops, *self._following.values(), return_exceptions=True)
             if self._store is not None:
                 self._store.close()
 
@@ -131,26 +131,26 @@ class Worker:
             self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
             next_s = 0.0
             while True:
-                found = await _gathered(stream, next_s)
+                messages = await _gathered(stream, next_s)
                 if store is not self._store:
                     raise _Anew
-                await self._apply(vhost, store, [_judged(signer, one) for one in found])
+                await self._apply(vhost, store, [_judged(signer, message) for message in messages])
                 next_s = asyncio.get_running_loop().time() + GATHER_S
 
     async def _same(self, stream: Reading, at: tuple[int, bytes]) -> bool:
         """Whether this stream is the one that we read before: its message at our offset is, or is long gone."""
-        found = await stream.take(1, within_s=SAME_S)
+        messages = await stream.take(1, within_s=SAME_S)
         stream.done()
-        return bool(found) and found[0].offset == at[0] and digest(found[0].body) == at[1]
+        return bool(messages) and messages[0].offset == at[0] and digest(messages[0].body) == at[1]
 
-    async def _apply(self, vhost: str, store: Store, found: list[Message]) -> None:
-        if not found:
+    async def _apply(self, vhost: str, store: Store, messages: list[Message]) -> None:
+        if not messages:
             self._vhosts[vhost] |= {"state": "current", "behind_ms": 0}
             return
-        last = found[-1].offset
+        last = messages[-1].offset
         while True:
             try:
-                store.apply(vhost, found)
+                store.apply(vhost, messages)
                 self._mention(vhost, store)
                 break
             except sqlite3.DatabaseError as error:
@@ -159,7 +159,7 @@ class Worker:
                 self._object(f"{error}: {self._path}; letters go on, events wait in the journal")
                 await asyncio.sleep(AGAIN_S)
                 self._make_room(store)
-                found = _behind(store.position(vhost), found)
+                messages = _behind(store.position(vhost), messages)
         self._trouble = None
         behind = wall_ms() - (store.last_ms(vhost) or 0)
         self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": max(0, behind)}
@@ -167,12 +167,12 @@ class Worker:
 
     def _mention(self, vhost: str, store: Store) -> None:
         """What could not be read is counted in the file, and said once for each reason."""
-        said, store.unreadable = store.unreadable, ""
-        reason = said.partition(": ")[2]
-        if said and reason not in self._said and len(self._said) < MOST_SAID:
-            self._said.add(reason)
+        problem, store.unreadable = store.unreadable, ""
+        reason = problem.partition(": ")[2]
+        if problem and reason not in self._reported and len(self._reported) < MOST_SAID:
+            self._reported.add(reason)
             fate = "its events are not in the index; others with this reason are only counted"
-            sys.stderr.write(f"dlx-router: the journal of vhost {vhost!r}: {said}; {fate}\n")
+            sys.stderr.write(f"dlx-router: the journal of vhost {vhost!r}: {problem}; {fate}\n")
 
     # -- the file -----------------------------------------------------------------------------------------------
 
@@ -239,15 +239,15 @@ class Worker:
                 self._store.prune(before_ms=wall_ms() - MAX_AGE_MS, at_most=TIDY_LETTERS)
                 self._make_room(self._store)
 
-    async def _say(self) -> None:
+    async def _report(self) -> None:
         """How it goes, twice a second, to whoever started us."""
         out = sys.stdout.buffer
         while True:
             if self._store is not None and schema.identity(self._path) != self._identity:
                 await self._renew("the file was overwritten or removed")
-            told = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
+            status = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
             try:
-                out.write(protocol.encoded(told))
+                out.write(protocol.encoded(status))
                 out.flush()
             except OSError:
                 return
@@ -260,27 +260,27 @@ async def _gathered(stream: Reading, until_s: float) -> list[Read]:
     The broker may send more at once: our place in the stream is that in the file, and not what was acked.
     """
     clock = asyncio.get_running_loop().time
-    found = await stream.take(AT_ONCE, within_s=SAY_S)
+    messages = await stream.take(AT_ONCE, within_s=SAY_S)
     stream.done()
-    size = _size(found)
-    while found and size < ENOUGH_BYTES and (wait_s := until_s - clock()) > 0:
+    size = _size(messages)
+    while messages and size < ENOUGH_BYTES and (wait_s := until_s - clock()) > 0:
         await stream.gather(AT_ONCE, within_s=wait_s)
         more = [] if stream.is_lost else await stream.take(AT_ONCE, within_s=0.0)
         if not more:
             break  # what came before the end is kept first
         stream.done()
-        found += more
+        messages += more
         size += _size(more)
-    return found
+    return messages
 
 
-def _size(found: list[Read]) -> int:
-    return sum([len(one.body) for one in found])
+def _size(messages: list[Read]) -> int:
+    return sum([len(message.body) for message in messages])
 
 
-def _behind(position: tuple[int, bytes] | None, found: list[Message]) -> list[Message]:
+def _behind(position: tuple[int, bytes] | None, messages: list[Message]) -> list[Message]:
     """What is not in the file yet."""
-    return found if position is None else [one for one in found if one.offset > position[0]]
+    return messages if position is None else [message for message in messages if message.offset > position[0]]
 
 
 def _signer(order: dict[str, Any]) -> Signer | None:
@@ -288,15 +288,15 @@ def _signer(order: dict[str, Any]) -> Signer | None:
     return Signer(key, order["vhost"], order["stream"]) if key else None
 
 
-def _judged(signer: Signer | None, one: Read) -> Message:
-    return Message(one.offset, one.body, judged(signer, one.body, one.mac), one.version)
+def _judged(signer: Signer | None, message: Read) -> Message:
+    return Message(message.offset, message.body, judged(signer, message.body, message.mac), message.version)
 
 
 async def _serve(path: Path, max_bytes: int) -> None:
-    told = asyncio.StreamReader(limit=1 << 20)
+    orders = asyncio.StreamReader(limit=1 << 20)
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
-    await Worker(path, max_bytes).run(told)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    await Worker(path, max_bytes).run(orders)
 
 
 def main(arguments: list[str]) -> None:

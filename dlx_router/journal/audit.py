@@ -21,7 +21,7 @@ def audit(router_id: str, vhost: str, *, actor: str, action: str, details: Mappi
 
     Each call makes an event of its own: the same thing done twice was done twice.
     """
-    told = {
+    event = {
         "v": VERSION,
         "event_id": f"audit-{token_hex(16)}",
         "kind": "audit",
@@ -33,7 +33,7 @@ def audit(router_id: str, vhost: str, *, actor: str, action: str, details: Mappi
         "ts_ms": ts_ms,
     }
     try:
-        line = f"{_encode(told)}\n".encode()
+        line = f"{_encode(event)}\n".encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise AuditError(f"the details of {action} are no JSON: {error}") from None
     if len(line) > MAX_DETAILS_BYTES:

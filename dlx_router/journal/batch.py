@@ -134,14 +134,14 @@ class Batch:
     def confirm(self) -> None:
         """The stream has it."""
         self.confirmed = True
-        self._tell_the_sure()
+        self._call_the_sure()
 
     def lose(self) -> None:
         """The stream will never have it."""
         self.lost = True
-        self._tell_the_sure()
+        self._call_the_sure()
 
-    def _tell_the_sure(self) -> None:
+    def _call_the_sure(self) -> None:
         sure, self._sure = self._sure, []
         for call, job in sure:
             call(job)
@@ -161,9 +161,9 @@ async def sure(batches: Iterable[Batch]) -> bool:
     """Whether the stream has confirmed all, once that is known of each: False where it never will."""
     every = [*batches]
     for batch in every:
-        told = asyncio.Event()
-        batch.wait_sure(asyncio.Event.set, told)
-        await told.wait()
+        known = asyncio.Event()
+        batch.wait_sure(asyncio.Event.set, known)
+        await known.wait()
     return unsure(every) is None
 
 

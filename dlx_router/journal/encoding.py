@@ -22,19 +22,19 @@ class Deaths(NamedTuple):
 
 def deaths(history: History, fresh: History, first: First | None) -> Deaths:
     """The deaths; which of them are new, and which was the first, only where it is not the plain thing."""
-    told: dict[str, Any] = {}
-    told["deaths"] = [
-        death(one) | ({} if one.original_expiration is None else {"original_expiration": one.original_expiration})
-        for one in history
+    document: dict[str, Any] = {}
+    document["deaths"] = [
+        death(entry) | ({} if entry.original_expiration is None else {"original_expiration": entry.original_expiration})
+        for entry in history
     ]
-    new = [{"queue": one.queue, "reason": one.reason, "count": one.times} for one in fresh]
-    if new != [{name: one[name] for name in ("queue", "reason", "count")} for one in told["deaths"]]:
-        told["fresh"] = new
+    new = [{"queue": entry.queue, "reason": entry.reason, "count": entry.times} for entry in fresh]
+    if new != [{name: entry[name] for name in ("queue", "reason", "count")} for entry in document["deaths"]]:
+        document["fresh"] = new
     if first != oldest(history):
-        told["first"] = None if first is None else first._asdict()
-    timeless = [{name: one[name] for name in one if name != "time_ms"} for one in told["deaths"]]
-    times = encode([one.time_s for one in history])
-    return Deaths(members(told), members(told | {"deaths": timeless}), times)
+        document["first"] = None if first is None else first._asdict()
+    timeless = [{name: entry[name] for name in entry if name != "time_ms"} for entry in document["deaths"]]
+    times = encode([entry.time_s for entry in history])
+    return Deaths(members(document), members(document | {"deaths": timeless}), times)
 
 
 DEATHS: Final = Remembered[tuple[History, History, First | None], Deaths](
@@ -42,15 +42,15 @@ DEATHS: Final = Remembered[tuple[History, History, First | None], Deaths](
 )
 
 
-def death(one: Death) -> dict[str, Any]:
+def death(entry: Death) -> dict[str, Any]:
     """What is told of every death."""
     return {
-        "queue": one.queue,
-        "reason": one.reason,
-        "count": one.times,
-        "time_ms": one.time_s * 1000,
-        "exchange": one.exchange,
-        "routing_keys": one.routing_keys,
+        "queue": entry.queue,
+        "reason": entry.reason,
+        "count": entry.times,
+        "time_ms": entry.time_s * 1000,
+        "exchange": entry.exchange,
+        "routing_keys": entry.routing_keys,
     }
 
 
@@ -62,9 +62,9 @@ def oldest(history: History) -> First | None:
     return First(last.queue, last.exchange, last.routing_keys, last.reason)
 
 
-def members(told: dict[str, Any]) -> str:
+def members(document: dict[str, Any]) -> str:
     """The members of an object, with a comma behind each; "" for none. Raises ValueError on a number JSON lacks."""
-    return f"{encode(told)[1:-1]}," if told else ""
+    return f"{encode(document)[1:-1]}," if document else ""
 
 
 def properties(props: Properties) -> tuple[str, str]:
@@ -108,12 +108,12 @@ _NAMES: Final = (
 
 def _properties(values: tuple[bytes | int | None, ...]) -> str:
     """The members without a comma behind."""
-    told = {
+    props = {
         name: value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
         for name, value in zip(_NAMES, values, strict=True)
         if value is not None
     }
-    return members(told)[:-1]
+    return members(props)[:-1]
 
 
 _PROPERTIES: Final = Remembered(_properties, most=4096, most_bytes=4 * MIB)

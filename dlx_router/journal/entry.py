@@ -18,5 +18,5 @@ _START: Final = f'{{"v":{VERSION},'
 def line_of(shared: Shared) -> str:
     """The line of what events share, its end included."""
     ruled, asked, deaths, props = shared
-    told = f'"props":{{{props}}},' if props else ""
-    return f'{_START}{ruled}{asked}{deaths}{told}"body_mode":"none"}}\n'
+    prop_text = f'"props":{{{props}}},' if props else ""
+    return f'{_START}{ruled}{asked}{deaths}{prop_text}"body_mode":"none"}}\n'

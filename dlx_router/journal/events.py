@@ -88,11 +88,11 @@ class Fragments(NamedTuple):
         if draw is not None:
             due = f'"draw":{draw!r},{due}'
         own, rest = ("", "") if props is None else properties(props)
-        told = f'"props":{{{own}{"," if own and rest else ""}{rest}}},' if own or rest else ""
+        prop_text = f'"props":{{{own}{"," if own and rest else ""}{rest}}},' if own or rest else ""
         return (
             f'{_START}{letter_id}-{self.step}","id":"{letter_id}",{self.ruled}{self.letter}{self.asked}'
             f'{self.deaths.told}"ts_ms":{ts_ms},{due}"first_death_ms":{first_ms},'
-            f'"last_death_ms":{last_ms},{told}"digest":{{"crc32":{crc32},"size":{size}}},{extra}}}\n'
+            f'"last_death_ms":{last_ms},{prop_text}"digest":{{"crc32":{crc32},"size":{size}}},{extra}}}\n'
         ).encode()
 
     def entry(  # noqa: PLR0913 - as `line`
@@ -147,7 +147,7 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
     """The fragments of this decision. Everything that decide() reads of a letter is in them or in the line."""
     history = letter.history
     cached = len(history) <= _SHARED_DEATHS and not ruling.detail
-    said = (
+    decision = (
         f"observed {ruling.kind}" if ruling.observed else ruling.kind,  # what is done later is an event of its own
         letter.failed_queue,
         ruling.revision,
@@ -157,7 +157,7 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
         ruling.redrive_id,
         history,
     )
-    step = _STEPS[said] if cached else _step(*said)
+    step = _STEPS[decision] if cached else _step(*decision)
     ruled_by = (
         ruling,
         letter.vhost,
@@ -177,17 +177,17 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
     )
     ruled = _RULED[ruled_by] if cached else _ruled(*ruled_by)
     died = history, letter.fresh, letter.first
-    told = DEATHS[died] if cached else deaths(*died)
+    death_members = DEATHS[died] if cached else deaths(*died)
     parent = "" if letter.parent is None else f'"parent":{string(letter.parent)},'
     if letter.since_ms:
         parent = f'{parent}"since_ms":{letter.since_ms},'
     asked = "" if letter.declared is None else f'"declared":{encode(_asked(letter.declared))},'
-    return Fragments(step, ruled, parent, asked, told)
+    return Fragments(step, ruled, parent, asked, death_members)
 
 
 def _asked(declared: Declared) -> dict[str, Any]:
-    told = {"never": declared.never or None, "retry_after_ms": declared.retry_after_ms, "tag": declared.tag}
-    return {name: value for name, value in told.items() if value is not None}
+    wishes = {"never": declared.never or None, "retry_after_ms": declared.retry_after_ms, "tag": declared.tag}
+    return {name: value for name, value in wishes.items() if value is not None}
 
 
 def unreadable(  # noqa: PLR0913, PLR0917 - all that is known of it
@@ -217,7 +217,7 @@ def unreadable(  # noqa: PLR0913, PLR0917 - all that is known of it
 def gap(router_id: str, vhost: str, *, events: int, from_ms: int, to_ms: int) -> bytes:
     """The line that stands where `events` of this router are missing."""
     digest = blake2b(f"{router_id}\0{vhost}\0{events}\0{from_ms}\0{to_ms}".encode(errors="surrogateescape"))
-    told = {
+    document = {
         "v": VERSION,
         "event_id": f"gap-{digest.hexdigest()[:32]}",
         "kind": "gap",
@@ -228,7 +228,7 @@ def gap(router_id: str, vhost: str, *, events: int, from_ms: int, to_ms: int) ->
         "to_ms": to_ms,
         "ts_ms": to_ms,
     }
-    return f"{encode(told)}\n".encode()
+    return f"{encode(document)}\n".encode()
 
 
 def _step(  # noqa: PLR0913, PLR0917 - what makes a decision this one and no other
@@ -242,8 +242,8 @@ def _step(  # noqa: PLR0913, PLR0917 - what makes a decision this one and no oth
     history: History,
 ) -> str:
     """Sixteen hex digits. No clock and no chance is in it, and nothing that another router would say otherwise."""
-    said = encode([kind, failed_queue, revision, attempts, redrives, tries, redrive_id, history])
-    return blake2b(said.encode(), digest_size=8).hexdigest()
+    text = encode([kind, failed_queue, revision, attempts, redrives, tries, redrive_id, history])
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue share
@@ -263,7 +263,7 @@ def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue sha
     rejected_since: bool,  # noqa: FBT001 - fields that letters of one queue share, all in one key
     said_cause: str | None,
 ) -> str:
-    told: dict[str, Any] = {
+    shared: dict[str, Any] = {
         "kind": ruling.kind,
         "router_id": ruling.router_id,
         "vhost": vhost,
@@ -279,17 +279,17 @@ def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue sha
         "tries": tries,
         "revision": ruling.revision,
     }
-    told |= {name: value for name in _OPTIONAL if (value := getattr(ruling, name))}
+    shared |= {name: value for name in _OPTIONAL if (value := getattr(ruling, name))}
     if ruling.detail:
-        told["detail"] = ruling.detail[:DETAIL_CHARS]
+        shared["detail"] = ruling.detail[:DETAIL_CHARS]
     if ruling.exchange is not None:
-        told["target"] = {"exchange": ruling.exchange, "routing_key": ruling.routing_key}
+        shared["target"] = {"exchange": ruling.exchange, "routing_key": ruling.routing_key}
     if state is not None:
-        told["state"] = state
-    told |= {"said_cause": said_cause} if said_cause else {}
-    told |= {"known_before": True} if known_before else {}
-    told |= {"rejected_since": True} if rejected_since else {}
-    return members(told)
+        shared["state"] = state
+    shared |= {"said_cause": said_cause} if said_cause else {}
+    shared |= {"known_before": True} if known_before else {}
+    shared |= {"rejected_since": True} if rejected_since else {}
+    return members(shared)
 
 
 _OPTIONAL: Final = ("cause", "policy", "rung_ms", "refused", "breaker", "redrive_id", "observed")

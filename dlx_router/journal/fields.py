@@ -149,7 +149,7 @@ ROW: Final = (
 
 def row() -> str:
     """The values of a row as the table of docs/journal.md."""
-    rows = [f"| {at} | `{one.name}` | {one.type} | {one.meaning} |" for at, one in enumerate(ROW)]
+    rows = [f"| {at} | `{field.name}` | {field.type} | {field.meaning} |" for at, field in enumerate(ROW)]
     return "\n".join(["| | value | type | what it says |", "|---|---|---|---|", *rows])
 
 

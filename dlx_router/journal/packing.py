@@ -70,11 +70,11 @@ def unpacked(body: bytes) -> bytes:
     """The text of a frame. Raises FormatError, and then has taken no memory for it; PackageMissing."""
     tools = _tools()
     try:
-        said: zstandard.FrameParameters = tools.parameters(body)
-        if said.dict_id not in _KNOWN:
-            raise FormatError(f"compressed with dictionary {said.dict_id}; {dictionary.ID} is known")
-        if said.content_size > MAX_BYTES:  # also where it does not say
+        frame: zstandard.FrameParameters = tools.parameters(body)
+        if frame.dict_id not in _KNOWN:
+            raise FormatError(f"compressed with dictionary {frame.dict_id}; {dictionary.ID} is known")
+        if frame.content_size > MAX_BYTES:  # also where it does not say
             raise FormatError(f"a frame that becomes larger than {MAX_BYTES} bytes, or does not say how large")
-        return tools.unpacker.decompress(body, allow_extra_data=False) if said.content_size else b""
+        return tools.unpacker.decompress(body, allow_extra_data=False) if frame.content_size else b""
     except tools.error as error:
         raise FormatError(f"no whole zstd frame: {error}") from None

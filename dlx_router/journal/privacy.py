@@ -62,7 +62,9 @@ class Rule:
 
     def hides(self, name: str) -> bool:
         """Whether this header or pointer is redacted. Headers by name in any case: X-Token is x-token to people."""
-        return any(one == name or (one[:1] != "/" and one.casefold() == name.casefold()) for one in self.redact)
+        return any(
+            hidden == name or (hidden[:1] != "/" and hidden.casefold() == name.casefold()) for hidden in self.redact
+        )
 
 
 PLAIN: Final = Rule()
@@ -76,8 +78,8 @@ def rule_of(policy: Effective | None) -> Rule:
     parts = () if template is None else template.parts
     conditions = (*policy.never_retry, *policy.retry_only)
     headers = [part[1] for part in parts if isinstance(part, tuple) and part[0] == "header"]
-    headers += [name for one in conditions for name in one.headers]
-    pointers = dict.fromkeys(place for one in conditions for place in one.pointers)
+    headers += [name for condition in conditions for name in condition.headers]
+    pointers = dict.fromkeys(place for condition in conditions for place in condition.pointers)
     asked: dict[str, Any] = {"body": RETIRED, **({} if setting is None else setting.value)}
     return Rule(headers=tuple(dict.fromkeys(headers)), pointers=tuple(pointers), **asked)
 
@@ -88,29 +90,29 @@ def disclosed(rule: Rule, kind: str, *, headers: bytes, body: bytes, error: Mapp
     `headers` is the payload of the header table.
     """
     hidden = {name for name in (*rule.headers, *rule.pointers) if rule.hides(name)}
-    told: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     if rule.headers:
-        told["headers"] = _headers(headers, [name for name in rule.headers if name not in hidden])
+        members["headers"] = _headers(headers, [name for name in rule.headers if name not in hidden])
     if rule.pointers:
-        told["body_values"], gone = _places(body, [place for place in rule.pointers if place not in hidden], rule)
+        members["body_values"], gone = _places(body, [place for place in rule.pointers if place not in hidden], rule)
         hidden.update(gone)
     shown, gone = _body(rule, kind, body)
     hidden.update(gone)
-    said, gone = error_of(rule, error)
+    shown_error, gone = error_of(rule, error)
     hidden.update(gone)
     if hidden:
-        told["redacted"] = sorted(hidden)
-    if said and parsed(json.dumps(said, default=str).encode()) is not UNREADABLE:
-        told["error"] = said
-    return encoded.members(told | shown)[:-1]
+        members["redacted"] = sorted(hidden)
+    if shown_error and parsed(json.dumps(shown_error, default=str).encode()) is not UNREADABLE:
+        members["error"] = shown_error
+    return encoded.members(members | shown)[:-1]
 
 
 def error_of(rule: Rule, error: Mapping[str, Any] | None) -> tuple[dict[str, Any], list[str]]:
     """What may be told of a letter's error, {} where nothing may; and the redacted headers that it may be made of."""
-    said = error or {}
-    gone = {name: [one for one in MADE_OF.get(name, ()) if rule.hides(one)] for name in said}
-    return {name: text for name, text in said.items() if not gone[name]}, [
-        one for some in gone.values() for one in some
+    members = error or {}
+    gone = {name: [header for header in MADE_OF.get(name, ()) if rule.hides(header)] for name in members}
+    return {name: text for name, text in members.items() if not gone[name]}, [
+        header for headers in gone.values() for header in headers
     ]
 
 
@@ -127,25 +129,25 @@ def discreet(rule: Rule, letter: Letter) -> Letter:
 
 
 def _headers(headers: bytes, names: Iterable[str]) -> dict[str, str]:
-    told: dict[str, str] = {}
+    values: dict[str, str] = {}
     try:
-        found = table.entries(headers)
+        entries = table.entries(headers)
         for name in names:
-            at = found.get(name.encode(errors="surrogateescape"))
+            at = entries.get(name.encode(errors="surrogateescape"))
             if at is not None:
-                told[name] = _text(plain(chr(headers[at[1]]), table.decode_value(headers, at[1])))
+                values[name] = _text(plain(chr(headers[at[1]]), table.decode_value(headers, at[1])))
     except table.TableError:
         pass  # such a message is no letter: it goes to quarantine
-    return told
+    return values
 
 
 def plain(tag: str, value: Any) -> Any:  # noqa: ANN401 - a header is of any type
     """A header's value as JSON has it. What a template sees as nothing is no scalar here either."""
     match tag, value:
         case "A", _:
-            return [plain(kind, one) for kind, one in value]
+            return [plain(kind, item) for kind, item in value]
         case "F", _:
-            return {name: plain(kind, one) for name, kind, one in value}
+            return {name: plain(kind, item) for name, kind, item in value}
         case "x", _:
             return {"base64": base64.b64encode(value).decode()}
         case _, bytes():
@@ -173,7 +175,7 @@ def _body(rule: Rule, kind: str, body: bytes) -> tuple[dict[str, Any], list[str]
     digest = sha256(body).hexdigest()
     if mode == "hash":
         return {"body_mode": "hash", "body_sha256": digest}, []
-    places = [one for one in rule.redact if one.startswith("/")]
+    places = [pointer for pointer in rule.redact if pointer.startswith("/")]
     shown, gone = without(body, places) if places else (body, [])
     if shown is None:
         return {"body_mode": "none"}, places
@@ -201,11 +203,11 @@ def without(body: bytes, places: Iterable[str]) -> tuple[bytes | None, list[str]
 
 def _places(body: bytes, places: Iterable[str], rule: Rule) -> tuple[dict[str, str], list[str]]:
     """The values at these places without what is redacted inside them, and what that was."""
-    shown, gone = without(body, [one for one in rule.redact if one.startswith("/")])
+    shown, gone = without(body, [pointer for pointer in rule.redact if pointer.startswith("/")])
     document = parsed(shown) if shown is not None else UNREADABLE
-    told = {}
+    values = {}
     for place in places:
         value = value_at(document, place)
         if value is not NOTHING and value is not UNREADABLE:
-            told[place] = _text(value)
-    return told, gone
+            values[place] = _text(value)
+    return values, gone

@@ -65,21 +65,21 @@ class Row(NamedTuple):
     def own(self) -> dict[str, Any]:
         """The members that it does not share, but for those of deaths."""
         _, letter, step, ts_ms, due, first, last, crc32, size, _, props, *_ = self.values
-        told = {"event_id": f"{letter}-{step}", "id": letter, "ts_ms": ts_ms}
+        fields = {"event_id": f"{letter}-{step}", "id": letter, "ts_ms": ts_ms}
         if due is not None:
-            told["due_ms"] = ts_ms + due
-        told["first_death_ms"] = ts_ms - first
-        told["last_death_ms"] = ts_ms - last
-        told["digest"] = {"crc32": crc32, "size": size}
+            fields["due_ms"] = ts_ms + due
+        fields["first_death_ms"] = ts_ms - first
+        fields["last_death_ms"] = ts_ms - last
+        fields["digest"] = {"crc32": crc32, "size": size}
         common = self.shared.members.get("props")
         if props or common:
-            told["props"] = {**common, **props} if common else props
-        return told
+            fields["props"] = {**common, **props} if common else props
+        return fields
 
     def event(self) -> dict[str, Any]:
         """The whole event."""
         died = zip(self.shared.deaths, self.values[9], strict=True)
-        deaths = [{**one, "time_ms": time_s * 1000} for one, time_s in died]
+        deaths = [{**death, "time_ms": time_s * 1000} for death, time_s in died]
         return {**self.shared.members, "deaths": deaths, **self.own(), **self.more}
 
     def line(self) -> bytes:
@@ -90,24 +90,24 @@ class Row(NamedTuple):
         _, letter, step, ts_ms, due, first, last, crc32, size, times, props, *_ = self.values
         name = letter if letter.isalnum() and letter.isascii() else string(letter)[1:-1]
         code = step if step.isalnum() and step.isascii() else string(step)[1:-1]
-        died = ",".join([f'{one},"time_ms":{1000 * at}}}' for one, at in zip(text.deaths, times, strict=True)])
+        died = ",".join([f'{death},"time_ms":{1000 * at}}}' for death, at in zip(text.deaths, times, strict=True)])
         wait = "" if due is None else f'"due_ms":{ts_ms + due},'
         own = f"{text.props}{_written(props)}" if props else text.props
-        told = f'"props":{{{own[:-1]}}},' if own else ""
+        prop_text = f'"props":{{{own[:-1]}}},' if own else ""
         end = "" if "body_mode" in more else text.end
         end = f",{_written(more)[:-1]}{end}" if more else end
         return (
             f'{{"event_id":"{name}-{code}","id":"{name}",{text.head}"deaths":[{died}],"ts_ms":{ts_ms},{wait}'
-            f'"first_death_ms":{ts_ms - first},"last_death_ms":{ts_ms - last},{told}'
+            f'"first_death_ms":{ts_ms - first},"last_death_ms":{ts_ms - last},{prop_text}'
             f'"digest":{{"crc32":{crc32},"size":{size}}}{end}}}'
         ).encode()
 
 
-def _written(told: Mapping[str, Any]) -> str:
+def _written(fields: Mapping[str, Any]) -> str:
     """As `members`, for a few members that are mostly plain: four times as fast then."""
     text = ""
-    for name, one in told.items():
-        value = string(one) if one.__class__ is str else one if one.__class__ is int else encode(one)
+    for name, member in fields.items():
+        value = string(member) if member.__class__ is str else member if member.__class__ is int else encode(member)
         text = f"{text}{string(name)}:{value},"
     return text
 
@@ -126,7 +126,7 @@ def parts(body: bytes, version: int | None = None) -> Sequence[bytes | Row]:
     Raises FormatError.
     """
     text = text_of(body, version)
-    return text.splitlines() if text is body else _told(text)
+    return text.splitlines() if text is body else _parts_of(text)
 
 
 def text_of(body: bytes, version: int | None) -> bytes:
@@ -144,22 +144,22 @@ def lines(body: bytes, version: int | None = None, *, saying: bytes = b"") -> li
     text = text_of(body, version)
     if saying not in text:
         return []
-    return text.splitlines() if text is body else [_line(one) for one in _told(text)]
+    return text.splitlines() if text is body else [_line(part) for part in _parts_of(text)]
 
 
 def lines_of(text: bytes) -> Iterator[bytes]:
     """Lines of format 1, their ends included, of the text of a message in format 2. Raises FormatError."""
-    return (_line(one) + b"\n" for one in _told(text))
+    return (_line(part) + b"\n" for part in _parts_of(text))
 
 
-def _line(one: bytes | Row) -> bytes:
+def _line(part: bytes | Row) -> bytes:
     """As it came where it cannot be written (nested too deep, say): nobody's row stops a reader."""
-    if isinstance(one, bytes):
-        return one
+    if isinstance(part, bytes):
+        return part
     try:
-        return one.line()
+        return part.line()
     except _ODD:
-        return one.text
+        return part.text
 
 
 def event_of(shared: bytes, row: bytes) -> dict[str, Any] | None:
@@ -177,42 +177,42 @@ def shared_of(line: bytes) -> Shared | None:
 
 def line_of(row: bytes, known: Sequence[Shared | None]) -> bytes:
     """A row as a line of format 1, as it came where it is none. `known`: the shared lines before it in its message."""
-    found = _row(_alone(row), [*known], row)
-    return row if found is None else _line(found)
+    parsed = _row(_alone(row), [*known], row)
+    return row if parsed is None else _line(parsed)
 
 
-def _told(text: bytes) -> list[bytes | Row]:
+def _parts_of(text: bytes) -> list[bytes | Row]:
     every = text.splitlines()
     if len(every) > MAX_LINES:
         raise FormatError(f"{len(every)} lines; at most {MAX_LINES} are read")
     rows = iter(_rows([line for line in every if line[:1] == b"["]))
     known: list[Shared | None] = []
-    found: list[bytes | Row] = []
+    events: list[bytes | Row] = []
     size = 0
     for line in every:
         if line[:1] == b"[":
-            one = _row(next(rows), known, line)
-            size += len(line) if one is None else len(one.shared.line)
-            found.append(line if one is None else one)
+            row = _row(next(rows), known, line)
+            size += len(line) if row is None else len(row.shared.line)
+            events.append(line if row is None else row)
         elif _WHOLE in line and _is_whole(line):
-            found.append(line)
+            events.append(line)
         else:
             shared = _SHARED[line]
             known.append(shared)  # readable or not: rows count them
             if shared is None:
-                found.append(line)
+                events.append(line)
     if size + len(text) > MAX_TOLD_BYTES:
         raise FormatError(f"events of more than {MAX_TOLD_BYTES} bytes")
-    return found
+    return events
 
 
-def _rows(found: list[bytes]) -> list[Any]:
+def _rows(texts: list[bytes]) -> list[Any]:
     """Read at once, because that costs less; one by one where one of them is no JSON."""
     try:
-        every = decoded(f"[{','.join([str(one, 'utf-8') for one in found])}]")
+        every = decoded(f"[{','.join([str(text, 'utf-8') for text in texts])}]")
     except _ODD:
         every = []
-    return every if len(every) == len(found) else [_alone(one) for one in found]
+    return every if len(every) == len(texts) else [_alone(text) for text in texts]
 
 
 def _alone(line: bytes) -> Any:  # noqa: ANN401 - JSON
@@ -246,32 +246,34 @@ def _row(values: Any, known: list[Shared | None], text: bytes) -> Row | None:  #
 
 def _is_whole(line: bytes) -> bool:
     """Whether it is a whole event, and not only has the name of its first member somewhere."""
-    told = _alone(line)
-    return isinstance(told, dict) and "event_id" in told
+    document = _alone(line)
+    return isinstance(document, dict) and "event_id" in document
 
 
 def _shared(line: bytes) -> Shared | None:
     """None: this line is not what rows share."""
     try:
-        told = decoded(str(line, "utf-8"))
-        died = tuple(told["deaths"])
-        are_whole = told.get("props", _NOTHING).__class__ is dict and all(one and one.__class__ is dict for one in died)
-        taken = (frozenset(told) | _SAID) - {"body_mode"}
-        is_plain = _SAID.isdisjoint(told) and not any("time_ms" in one for one in died)
-        return Shared(line, told, died, taken, is_plain) if are_whole else None
+        document = decoded(str(line, "utf-8"))
+        died = tuple(document["deaths"])
+        are_whole = document.get("props", _NOTHING).__class__ is dict and all(
+            death and death.__class__ is dict for death in died
+        )
+        taken = (frozenset(document) | _ROW_MEMBERS) - {"body_mode"}
+        is_plain = _ROW_MEMBERS.isdisjoint(document) and not any("time_ms" in death for death in died)
+        return Shared(line, document, died, taken, is_plain) if are_whole else None
     except _ODD:
         return None
 
 
 def _text(line: bytes) -> Text:
-    told = decoded(str(line, "utf-8"))
-    rest = {name: value for name, value in told.items() if name not in _LAST}
-    end = f',"body_mode":{encode(told["body_mode"])}' if "body_mode" in told else ""
-    died = tuple([encode(one)[:-1] for one in told["deaths"]])
-    return Text(members(rest), died, members(told.get("props", {})), end)
+    document = decoded(str(line, "utf-8"))
+    rest = {name: value for name, value in document.items() if name not in _LAST}
+    end = f',"body_mode":{encode(document["body_mode"])}' if "body_mode" in document else ""
+    died = tuple([encode(death)[:-1] for death in document["deaths"]])
+    return Text(members(rest), died, members(document.get("props", {})), end)
 
 
-_SAID: Final = frozenset({"event_id", "id", "ts_ms", "due_ms", "first_death_ms", "last_death_ms", "digest"})
+_ROW_MEMBERS: Final = frozenset({"event_id", "id", "ts_ms", "due_ms", "first_death_ms", "last_death_ms", "digest"})
 _LAST: Final = frozenset({"deaths", "props", "body_mode"})  # of a shared line: told behind its others
 _SHARED: Final = Remembered(_shared, most=2048, most_bytes=4 * MIB)
 _TEXTS: Final = Remembered(_text, most=2048, most_bytes=2 * MIB)

@@ -13,7 +13,7 @@ from dlx_router.core.letter import Arrival, Death, Declared, First, Letter
 from dlx_router.core.words import Cause
 from dlx_router.journal.encoding import oldest
 
-_ARRIVALS: Final = {one.value: one for one in Arrival}
+_ARRIVALS: Final = {arrival.value: arrival for arrival in Arrival}
 
 
 def letter_of(event: Mapping[str, Any]) -> Letter:
@@ -62,8 +62,8 @@ def verdict_of(event: Mapping[str, Any]) -> Verdict:
     return Verdict(state, event["due_ms"] - event["ts_ms"] if held else None)
 
 
-def _declared(said: Mapping[str, Any]) -> Declared:
-    return Declared(said.get("never", False), said.get("retry_after_ms"), said.get("tag"))
+def _declared(entry: Mapping[str, Any]) -> Declared:
+    return Declared(entry.get("never", False), entry.get("retry_after_ms"), entry.get("tag"))
 
 
 def _death(entry: Mapping[str, Any]) -> Death:

@@ -14,8 +14,8 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 def packed(document: Mapping[str, Any]) -> str | None:
     """As text; None where it is too large for an event."""
     data = _encode(document).encode()
-    told = base64.b64encode(zlib.compress(data, 9)).decode()
-    return told if len(told) <= MOST_PACKED and len(data) <= MOST_BYTES else None
+    text = base64.b64encode(zlib.compress(data, 9)).decode()
+    return text if len(text) <= MOST_PACKED and len(data) <= MOST_BYTES else None
 
 
 def unpacked(data: bytes | None) -> dict[str, Any] | None:

@@ -8,10 +8,10 @@ from math import isfinite
 from typing import Final
 
 
-def _finite(said: str) -> float:
-    number = float(said)
+def _finite(text: str) -> float:
+    number = float(text)
     if not isfinite(number):
-        raise ValueError(f"{said[:40]} is no number that JSON can tell again")
+        raise ValueError(f"{text[:40]} is no number that JSON can tell again")
     return number
 
 

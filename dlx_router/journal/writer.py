@@ -138,7 +138,7 @@ class Journal:
 
     def record_run(self, entries: Sequence[Entry]) -> list[tuple[Batch, int]]:
         """As `record` of each of these, in their order: the batches, and how many each has."""
-        found: list[tuple[Batch, int]] = []
+        batches: list[tuple[Batch, int]] = []
         while entries:
             batch = self._current
             taken = 0 if batch is None else batch.add_entries(entries)
@@ -148,9 +148,9 @@ class Journal:
                 batch = self._current = Batch(self._number, self._format)
                 self._flush_soon()
                 taken = batch.add_entries(entries)
-            found.append((batch, taken))
+            batches.append((batch, taken))
             entries = entries[taken:]
-        return found
+        return batches
 
     def _flush_soon(self) -> None:
         """At once where little happens; else a moment after the last, so that batches are worth a message."""
@@ -199,9 +199,9 @@ class Journal:
         if not self._sent:
             self._moved_s = asyncio.get_running_loop().time()
         self._sent[batch.number] = batch
-        tells = stream.TASKS if batch.tells_tasks else stream.LETTERS
+        subject = stream.TASKS if batch.tells_tasks else stream.LETTERS
         mac = self._signer.sign(batch.body) if self._signer is not None else b""
-        section = stream.section(MEDIA_TYPE, batch.format, publisher.stamp(), tells, mac)
+        section = stream.section(MEDIA_TYPE, batch.format, publisher.stamp(), subject, mac)
         publisher.publish(batch, b"", self._routing_key, section, batch.body)
 
     def _pump(self) -> None:
@@ -213,8 +213,8 @@ class Journal:
             self._spool.gap = None
             self._number += 1
             batch = Batch(self._number, self._format)
-            told = events.gap(self._router_id, self._vhost, events=gap.events, from_ms=gap.from_ms, to_ms=gap.to_ms)
-            batch.add(told)
+            line = events.gap(self._router_id, self._vhost, events=gap.events, from_ms=gap.from_ms, to_ms=gap.to_ms)
+            batch.add(line)
             batch.close()
             batch.settle()
             self._send(batch)
@@ -345,8 +345,8 @@ class Journal:
             "letters wait for it" if self._required else "letters go on; events are kept in memory as far as they fit"
         )
         self._once.warn("works", "journal.interrupted", vhost=self._vhost, error=why, fate=fate)
-        say = self._readiness.set if self._required else self._readiness.note
-        say(self._key, f"the journal of vhost {self._vhost!r} cannot be written: {why}")
+        report = self._readiness.set if self._required else self._readiness.note
+        report(self._key, f"the journal of vhost {self._vhost!r} cannot be written: {why}")
 
     def _detach(self) -> None:
         """The session ends: whoever waited is delivered again; what was carried out stays to be told."""

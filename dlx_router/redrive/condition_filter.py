@@ -15,13 +15,13 @@ def compiled(text: str) -> Callable[[Letter], bool]:
     A letter of which it cannot be said (a header compared with a number, say) is one that it does not hold of.
     """
     try:
-        found = condition(text)
+        test = condition(text)
     except ConditionError as error:
         raise TaskError(f"filter, line {error.line}, column {error.column}: {error}") from None
 
     def holds(letter: Letter) -> bool:
         try:
-            return found.holds(view(letter, letter.base_attempts, wall_ms()))
+            return test.holds(view(letter, letter.base_attempts, wall_ms()))
         except ConditionFailed:
             return False
 

@@ -25,7 +25,7 @@ def line(letter: Letter, props: Properties, first: Props, body: bytes, *, group:
     headers, gone = _headers(props.headers, rule)
     shown, missing = _body(body, rule)
     error, derived = error_of(rule, letter.error)
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "id": letter.id,
         "vhost": letter.vhost,
         "failed_queue": letter.failed_queue,
@@ -37,7 +37,7 @@ def line(letter: Letter, props: Properties, first: Props, body: bytes, *, group:
         "redrives": letter.redrives,
         "first_death_ms": letter.first_death_ms,
         "last_death_ms": letter.last_death_ms,
-        "deaths": [encoding.death(one) for one in letter.history],
+        "deaths": [encoding.death(death) for death in letter.history],
         "error": error or None,
         "shadowed": {name: value for name, value in (letter.shadowed or {}).items() if not rule.hides(name)} or None,
         "properties": _properties(props, first),
@@ -46,13 +46,13 @@ def line(letter: Letter, props: Properties, first: Props, body: bytes, *, group:
         "body": None if shown is None else base64.b64encode(shown).decode(),
         "redacted": sorted({*gone, *missing, *derived}),
     }
-    return encoding.encode({name: value for name, value in told.items() if value is not None}).encode()
+    return encoding.encode({name: value for name, value in document.items() if value is not None}).encode()
 
 
 def _properties(props: Properties, first: Props) -> Mapping[str, Any]:
     """Those that are set, by AMQP's names with underscores; `timestamp` in seconds."""
-    told = {name: value for name in _TEXTS if (value := getattr(props, name)) is not None}
-    texts = {name: value.decode(errors="surrogateescape") for name, value in told.items()}
+    octets = {name: value for name in _TEXTS if (value := getattr(props, name)) is not None}
+    texts = {name: value.decode(errors="surrogateescape") for name, value in octets.items()}
     rest = {**first._asdict(), "timestamp": props.timestamp}
     return texts | {name: value for name, value in rest.items() if value is not None}
 
@@ -80,7 +80,7 @@ def _value(headers: bytes, at: table.Span) -> Any:  # noqa: ANN401 - a header is
 
 
 def _body(body: bytes, rule: Rule) -> tuple[bytes | None, list[str]]:
-    places = [one for one in rule.redact if one.startswith("/")]
+    places = [place for place in rule.redact if place.startswith("/")]
     if not places:
         return body, []
     shown, gone = without(body, places)

@@ -21,6 +21,6 @@ def outlook(task: Task) -> Outlook:
     letters = max(counts.meant, counts.sent)
     letters += round(unseen * (counts.seen - counts.stays) / counts.seen) if counts.seen else 0
     letters = letters if counts.seen else max(task.total, counts.sent)
-    most = min([one for one in (spec.limit, len(spec.ids)) if one], default=letters)
+    most = min([bound for bound in (spec.limit, len(spec.ids)) if bound], default=letters)
     is_exact = bool(counts.seen) and (not unseen or 0 < spec.limit <= counts.meant)
     return Outlook(max(min(letters, most), counts.sent), is_exact)

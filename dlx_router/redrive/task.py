@@ -199,19 +199,19 @@ def changed(task: Task, state: State, now_ms: int, why: str = "") -> Task:
     if task.spec.kind is Kind.EXPORT and state in {State.PAUSED, State.RUNNING}:
         raise TaskError(f"task {task.id} is an export, which goes through its queue once; cancel it, or export again")
     if state not in _CHANGES[task.state]:
-        said = f" ({task.why})" if task.why else ""
-        raise TaskError(f"task {task.id} is {task.state}{said}: it cannot become {state}")
+        reason = f" ({task.why})" if task.why else ""
+        raise TaskError(f"task {task.id} is {task.state}{reason}: it cannot become {state}")
     return replace(task, state=state, why=why, changed_ms=now_ms, change=task.change + 1)
 
 
 def newest(tasks: Iterable[Task]) -> dict[str, Task]:
     """The tasks by id, each as its newest event says: of the highest term, and in it the highest change."""
-    found: dict[str, Task] = {}
+    by_id: dict[str, Task] = {}
     for task in tasks:
-        known = found.get(task.id)
+        known = by_id.get(task.id)
         if known is None or (task.term, task.change) >= (known.term, known.change):
-            found[task.id] = task
-    return found
+            by_id[task.id] = task
+    return by_id
 
 
 def check(spec: Spec) -> Spec:
@@ -248,41 +248,41 @@ def of_document(document: Mapping[str, Any]) -> Task:
     try:
         if abs(document["v"] - VERSION) > 1:
             raise TaskError(f"version {document['v']} is not readable by version {VERSION}")
-        told = {one.name: document[one.name] for one in fields(Task) if one.name in document}
-        told["spec"] = spec_of(document["spec"])
-        told["counts"] = _known(Counts, document["counts"])
-        told["state"] = State(document["state"])
-        told["groups"] = tuple(document.get("groups", ()))
-        return _sound(Task(**told))
+        values = {member.name: document[member.name] for member in fields(Task) if member.name in document}
+        values["spec"] = spec_of(document["spec"])
+        values["counts"] = _known(Counts, document["counts"])
+        values["state"] = State(document["state"])
+        values["groups"] = tuple(document.get("groups", ()))
+        return _sound(Task(**values))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TaskError(f"no task that can be read: {error!r}") from error
 
 
 def _sound(task: Task) -> Task:
     """The same; TypeError where a member that others count on is of another type."""
-    said = (task.created_ms, task.changed_ms, task.total, task.term, task.change, task.canary_from)
-    numbers = (*said, *asdict(task.counts).values())
+    stamps = (task.created_ms, task.changed_ms, task.total, task.term, task.change, task.canary_from)
+    numbers = (*stamps, *asdict(task.counts).values())
     texts = (task.id, task.why, task.spec.vhost, task.spec.queue)
-    if not all(isinstance(one, int) for one in numbers) or not all(isinstance(one, str) for one in texts):
+    if not all(isinstance(value, int) for value in numbers) or not all(isinstance(value, str) for value in texts):
         raise TypeError("a member is of another type")
     return task
 
 
 def spec_of(document: Mapping[str, Any]) -> Spec:
     """What was asked for, from JSON; unknown members are ignored. Raises KeyError, TypeError, ValueError."""
-    told = {one.name: document[one.name] for one in fields(Spec) if one.name in document}
-    told["kind"] = Kind(document.get("kind", Kind.REDRIVE))
-    told["ids"], told["ramp"] = tuple(document.get("ids", ())), tuple(document.get("ramp", ()))
-    told["to"] = None if document.get("to") is None else _known(Destination, document["to"])
-    told["canary"] = None if document.get("canary") is None else _known(Canary, document["canary"])
-    told["edit"] = None if document.get("edit") is None else _edited(document["edit"])
-    return Spec(**told)
+    values = {member.name: document[member.name] for member in fields(Spec) if member.name in document}
+    values["kind"] = Kind(document.get("kind", Kind.REDRIVE))
+    values["ids"], values["ramp"] = tuple(document.get("ids", ())), tuple(document.get("ramp", ()))
+    values["to"] = None if document.get("to") is None else _known(Destination, document["to"])
+    values["canary"] = None if document.get("canary") is None else _known(Canary, document["canary"])
+    values["edit"] = None if document.get("edit") is None else _edited(document["edit"])
+    return Spec(**values)
 
 
 def _edited(document: Mapping[str, Any]) -> Edited:
-    found: Edited = _known(Edited, document)
-    return replace(found, headers=tuple(found.headers))
+    edited: Edited = _known(Edited, document)
+    return replace(edited, headers=tuple(edited.headers))
 
 
 def _known(kind: type[Any], document: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of that type
-    return kind(**{one.name: document[one.name] for one in fields(kind) if one.name in document})
+    return kind(**{member.name: document[member.name] for member in fields(kind) if member.name in document})

@@ -38,24 +38,24 @@ def tasks(batch: bytes, key: bytes) -> Iterator[Task]:
     """The tasks of a batch of the journal that this key signed. Others are left out; nothing is fatal."""
     if MARK not in batch:
         return
-    for one in batch.splitlines():
-        if MARK in one and (task := _task(one, key)) is not None:
+    for text in batch.splitlines():
+        if MARK in text and (task := _task(text, key)) is not None:
             yield task
 
 
 def letters(batch: bytes) -> Iterator[Mapping[str, Any]]:
     """All events of a batch that can be read, but for what a router that only observes would have done."""
-    for one in batch.splitlines():
+    for text in batch.splitlines():
         try:
-            event = decoded(one.decode())
+            event = decoded(text.decode())
         except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and not event.get("observed") and all(_is_text(event.get(one)) for one in _KEYS):
+        if isinstance(event, dict) and not event.get("observed") and all(_is_text(event.get(name)) for name in _KEYS):
             yield event
 
 
-def _is_text(said: object) -> bool:
-    return said is None or isinstance(said, str)
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
 
 
 def _mac(document: Mapping[str, Any], key: bytes) -> str:

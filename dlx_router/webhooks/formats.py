@@ -40,7 +40,7 @@ def _cloud_event(message: Message, source: str, console_url: str | None) -> Mapp
             "title": notices.title(message),
             "vhost": message.vhost or None,
             "count": message.count,
-            "items": [dict(one) for one in message.items],
+            "items": [dict(item) for item in message.items],
             "command": notices.command(message),
             "link": link,
         },

@@ -42,15 +42,17 @@ class Pending:
 
     def expired(self, now_ms: int) -> list[Message]:
         """Those that nobody wants to know any more; they are forgotten."""
-        over = [one.message for one in self._waiting.values() if redelivery.is_over(one.message.ts_ms, now_ms)]
+        over = [
+            waiting.message for waiting in self._waiting.values() if redelivery.is_over(waiting.message.ts_ms, now_ms)
+        ]
         for message in over:
             del self._waiting[message.id]
         return over
 
     def next(self, now_ms: int) -> Waiting | None:
         """What is to be sent now: of those that are due the one that was tried least."""
-        due = [one for one in self._waiting.values() if one.next_ms <= now_ms]
-        return min(due, key=lambda one: one.tries) if due and now_ms >= self._rests_until_ms else None
+        due = [waiting for waiting in self._waiting.values() if waiting.next_ms <= now_ms]
+        return min(due, key=lambda waiting: waiting.tries) if due and now_ms >= self._rests_until_ms else None
 
     def taken(self, message_id: str) -> None:
         """The receiver has it."""
@@ -61,11 +63,11 @@ class Pending:
         """It has not."""
         self._failures += 1
         self._rests_until_ms = now_ms + redelivery.rest_ms(self._failures, asked_ms)
-        if (one := self._waiting.get(message_id)) is not None:
-            one.tries += 1
-            one.next_ms = now_ms + redelivery.pause_ms(one.tries, draw, asked_ms)
+        if (waiting := self._waiting.get(message_id)) is not None:
+            waiting.tries += 1
+            waiting.next_ms = now_ms + redelivery.pause_ms(waiting.tries, draw, asked_ms)
 
     def drop(self, vhost: str) -> None:
         """Those of this vhost are somebody else's to send."""
-        for message in [one.message for one in self._waiting.values() if one.message.vhost == vhost]:
+        for message in [waiting.message for waiting in self._waiting.values() if waiting.message.vhost == vhost]:
             del self._waiting[message.id]

@@ -61,10 +61,10 @@ class AddressRefused(Exception):
 async def resolved(host: str, port: int) -> Sequence[str]:
     """All addresses of a name, as the system knows them. Raises OSError."""
     try:
-        found = await aside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        entries = await aside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except UnicodeError:
         raise OSError("the name of the host cannot be resolved") from None
-    return [str(one[4][0]).partition("%")[0] for one in found]
+    return [str(entry[4][0]).partition("%")[0] for entry in entries]
 
 
 async def aside(call: Callable[[], T]) -> T:
@@ -86,11 +86,11 @@ async def aside(call: Callable[[], T]) -> T:
 
     def work() -> None:
         try:
-            found = call()
+            value = call()
         except (OSError, UnicodeError) as error:
             tell(partial(future.set_exception, error))
         else:
-            tell(partial(future.set_result, found))
+            tell(partial(future.set_result, value))
 
     threading.Thread(target=work, name="webhooks-name", daemon=True).start()
     return await future
@@ -142,7 +142,7 @@ class Sender:
                         headers=headers,
                         extensions={"sni_hostname": url.host},  # the name is what its certificate is checked by
                     ) as answer:
-                        return await _told(answer)
+                        return await _answer_of(answer)
                 except (httpx.ConnectError, httpx.ConnectTimeout):
                     if not last:
                         raise
@@ -182,7 +182,7 @@ def _context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
-async def _told(answer: httpx.Response) -> Answer:
+async def _answer_of(answer: httpx.Response) -> Answer:
     """What the receiver says; no more of it is read than is shown, and nobody waits for long for it.
 
     The status is what counts: who said that it was taken gets no second one because the rest of its answer never ends.
@@ -263,6 +263,6 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _ended(working: Iterable[asyncio.Task[Any]]) -> None:
-    for one in working:
-        one.cancel()
+    for task in working:
+        task.cancel()
     await asyncio.gather(*working, return_exceptions=True)

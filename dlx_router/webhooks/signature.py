@@ -13,9 +13,11 @@ from collections.abc import Sequence
 def headers(message_id: str, ts_s: int, body: bytes, secrets: Sequence[bytes]) -> dict[str, str]:
     """All three; without a secret there is no signature."""
     signed = f"{message_id}.{ts_s}.".encode() + body
-    found = {"webhook-id": message_id, "webhook-timestamp": str(ts_s)}
+    plain = {"webhook-id": message_id, "webhook-timestamp": str(ts_s)}
     return (
-        found if not secrets else {**found, "webhook-signature": " ".join(_signature(signed, one) for one in secrets)}
+        plain
+        if not secrets
+        else {**plain, "webhook-signature": " ".join(_signature(signed, secret) for secret in secrets)}
     )
 
 

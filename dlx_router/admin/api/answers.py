@@ -42,7 +42,7 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
     if isinstance(value, float) and not isfinite(value):
         return None
     if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: _finite(member) for name, member in value.items()}
     return [*map(_finite, value)] if isinstance(value, list) else value
 
 
@@ -79,8 +79,8 @@ LETTERS_BYTES: Final = 256 << 20  # of letters as they lie there: RabbitMQ takes
 class NotLed(HTTPException):
     """Another router leads the vhost, and nothing was changed here: forwarding.py asks there."""
 
-    def __init__(self, vhost: str, said: str, takes: Takes = PLAIN) -> None:
-        super().__init__(503, said, {"retry-after": "2"})
+    def __init__(self, vhost: str, reason: str, takes: Takes = PLAIN) -> None:
+        super().__init__(503, reason, {"retry-after": "2"})
         self.vhost, self.takes = vhost, takes
 
 

@@ -50,17 +50,17 @@ def create_app(
 async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as starlette has it
     if isinstance(error, NotLed):
         request.scope[ELSEWHERE] = error
-    said = str(error.detail) if error.status_code not in {404, 405} or error.detail else ""
-    if said == "Not Found":
-        said = f"no such path: {request.url.path}; see {PREFIX}/openapi.json"
+    message = str(error.detail) if error.status_code not in {404, 405} or error.detail else ""
+    if message == "Not Found":
+        message = f"no such path: {request.url.path}; see {PREFIX}/openapi.json"
     if error.status_code == 400:  # noqa: PLR2004 - a body that is not even UTF-8
         return await _misread(request, error)
     headers = dict(error.headers or {})
-    if said == "Method Not Allowed":
-        said = f"{request.method} is no method of {request.url.path}; see {PREFIX}/openapi.json"
+    if message == "Method Not Allowed":
+        message = f"{request.method} is no method of {request.url.path}; see {PREFIX}/openapi.json"
     if error.status_code == 405:  # noqa: PLR2004 - each method is a route of its own, and knows itself only
         headers["allow"] = ", ".join(sorted(_methods(request)))
-    answer = refused(error.status_code, said)
+    answer = refused(error.status_code, message)
     answer.headers.update(headers)
     return answer
 
@@ -88,5 +88,5 @@ def _methods(request: Request) -> set[str]:
 
 async def _misunderstood(_request: Request, error: Any) -> Answer:  # noqa: ANN401 - as FastAPI hands it over
     """Where and what, without the value: it may be anything."""
-    problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+    problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
     return refused(422, "the request cannot be understood", problems=problems)

@@ -61,8 +61,8 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Told]) -> Told
             raise Gone
         return working.result()
     finally:
-        for one in (working, leaving):
-            one.cancel()
+        for task in (working, leaving):
+            task.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 

@@ -19,7 +19,7 @@ AT_ONCE = 4
 
 def sees_of(context: Context, who: Caller) -> Sees:
     """What this caller may see of what the index of this router is right about: the vhosts that it leads."""
-    led = {vhost for vhost, one in context.attendants.items() if one.leadership.is_ours}
+    led = {vhost for vhost, runner in context.attendants.items() if runner.leadership.is_ours}
     if context.index is not None and context.attendants and not led:
         why = "; ".join(context.attendants[vhost].not_leading() for vhost in context.visible(who))
         first = next(iter(context.visible(who)), "")
@@ -46,10 +46,10 @@ async def asked(context: Context, question: Callable[[Reader], T]) -> T:
 def judge(context: Context, letters: Iterable[dict[str, Any]]) -> None:
     """Say of each letter of the index what became of it, by the policies in force and as far as the index has read."""
     now_ms = wall_ms()
-    for one in letters:
-        vhost = one["vhost"]
+    for letter in letters:
+        vhost = letter["vhost"]
         attendant = context.attendants.get(vhost)
-        policy = None if attendant is None else attendant.policy_for(one["failed_queue"], one["reason"])
+        policy = None if attendant is None else attendant.policy_for(letter["failed_queue"], letter["reason"])
         as_of_ms = 0 if context.index is None else context.index.as_of_ms(vhost, now_ms)
-        one["outcome"] = outcome(one, as_of_ms=as_of_ms, window_ms=window_ms(longest_wait_ms(policy)))
-        del one["newest"]
+        letter["outcome"] = outcome(letter, as_of_ms=as_of_ms, window_ms=window_ms(longest_wait_ms(policy)))
+        del letter["newest"]

@@ -20,13 +20,13 @@ _TO_COME: Final = "`journal: {body: final}` shows it of letters to come"
 def body_of(letter: Mapping[str, Any], *, as_hex: bool) -> dict[str, Any]:
     """The body by its content type: JSON as such, text as text, all else in hex. `letter`: as the index knows it."""
     mode, sha256, kind, content = letter["stored"] or (None, None, None, None)
-    told = {"content_type": kind, "sha256": sha256, "why": None, "is_whole": mode == "inline"}
+    body = {"content_type": kind, "sha256": sha256, "why": None, "is_whole": mode == "inline"}
     if content is None:
         why = f"{_absent(letter, mode)}; {_now(letter)}"
-        return told | {"form": "none", "content": None, "is_whole": False, "why": why}
-    told["why"] = _partly(letter, mode, len(content))
+        return body | {"form": "none", "content": None, "is_whole": False, "why": why}
+    body["why"] = _partly(letter, mode, len(content))
     form, shown = ("hex", content.hex()) if as_hex else _shown(content, (kind or "").partition(";")[0].strip().lower())
-    return told | {"form": form, "content": shown}
+    return body | {"form": form, "content": shown}
 
 
 def _absent(letter: Mapping[str, Any], mode: str | None) -> str:
@@ -39,43 +39,43 @@ def _absent(letter: Mapping[str, Any], mode: str | None) -> str:
     if hidden := _places(event):
         return _hidden(_policy(letter), hidden, event)
     if event["kind"] not in FINAL_KINDS and letter["journey"] and letter["journey"][0]["kind"] not in _FIRST:
-        told = "its SHA-256 only" if mode == "hash" else "no body"
-        return f"its first events had expired from the journal before the index read it, and what is left has {told}"
+        rest = "its SHA-256 only" if mode == "hash" else "no body"
+        return f"its first events had expired from the journal before the index read it, and what is left has {rest}"
     return _unshown(letter, event["kind"], mode)
 
 
 def _unshown(letter: Mapping[str, Any], kind: str, mode: str | None) -> str:
     """Which rule about bodies was in force when it was decided."""
-    said = f"`journal` of {_policy(letter)} said"
+    setting = f"`journal` of {_policy(letter)} said"
     if not letter["policy"]:
         return "no policy decided about it, and then the journal shows no body"
     if mode == "hash":
-        told = "" if kind in FINAL_KINDS else ", or {body: final} and its way has not ended yet"
-        return f"the journal has its SHA-256 only: {said} {{body: hash}}{told}"
+        alternative = "" if kind in FINAL_KINDS else ", or {body: final} and its way has not ended yet"
+        return f"the journal has its SHA-256 only: {setting} {{body: hash}}{alternative}"
     if kind == "retired":
-        return f"{said} {{body: none}}, or that policy was gone when retention took the letter"
-    return f"{said} {{body: none}}, or nothing, which shows bodies only of what retention takes"
+        return f"{setting} {{body: none}}, or that policy was gone when retention took the letter"
+    return f"{setting} {{body: none}}, or nothing, which shows bodies only of what retention takes"
 
 
 def _places(event: Mapping[str, Any]) -> list[str]:
-    return [one for one in event.get("redacted") or () if one.startswith("/")]
+    return [pointer for pointer in event.get("redacted") or () if pointer.startswith("/")]
 
 
 def _hidden(policy: str, hidden: list[str], event: Mapping[str, Any]) -> str:
-    told = f"{policy} redacts {', '.join(hidden)}, and the body is no JSON in which only that could be hidden"
+    cause = f"{policy} redacts {', '.join(hidden)}, and the body is no JSON in which only that could be hidden"
     # Places that conditions read are named too, whether or not the policy shows bodies.
-    return f"{told}; or it shows no body at all" if "body_values" in event else f"redacted as a whole: {told}"
+    return f"{cause}; or it shows no body at all" if "body_values" in event else f"redacted as a whole: {cause}"
 
 
 def _partly(letter: Mapping[str, Any], mode: str | None, length: int) -> str | None:
     """Why not all of it, or not as it was."""
     hidden = _places(letter["event"] or {})
-    told = [f"{_policy(letter)} redacts {', '.join(hidden)}: *** stands there"] if hidden else []
+    reasons = [f"{_policy(letter)} redacts {', '.join(hidden)}: *** stands there"] if hidden else []
     if mode == "head":
         cut = f"`journal` of {_policy(letter)} said {{body: head}}"
         whose = cut if length < INLINE_BYTES else "an event holds no more"
-        told.append(f"the journal has the first {length} of {letter['size']} bytes: {whose}; {_now(letter)}")
-    return "; ".join(told) or None
+        reasons.append(f"the journal has the first {length} of {letter['size']} bytes: {whose}; {_now(letter)}")
+    return "; ".join(reasons) or None
 
 
 def _now(letter: Mapping[str, Any]) -> str:

@@ -20,10 +20,10 @@ _MOST: Final = 500  # tasks in one question
 
 async def documents(given: Context, tasks: Sequence[Task]) -> list[dict[str, Any]]:
     """Each task as JSON has it."""
-    counted = await _counted(given, [one for one in tasks if _goes_back(one)][:_MOST])
+    counted = await _counted(given, [task for task in tasks if _goes_back(task)][:_MOST])
     return [
-        {**one.to_document(), "meant": outlook(one)._asdict(), "came_back": counted.get(one.id) if counted else None}
-        for one in tasks
+        {**task.to_document(), "meant": outlook(task)._asdict(), "came_back": counted.get(task.id) if counted else None}
+        for task in tasks
     ]
 
 
@@ -36,7 +36,7 @@ async def _counted(given: Context, tasks: Sequence[Task]) -> dict[str, int]:
     if given.index is None or not tasks:
         return {}
     kept: dict[frozenset[str], tuple[float, dict[str, int]]] = given.extras.setdefault("came_back", {})
-    wanted = frozenset(one.id for one in tasks)
+    wanted = frozenset(task.id for task in tasks)
     until, known = kept.get(wanted, (0.0, {}))
     began = time.monotonic()
     if began < until:
@@ -53,9 +53,9 @@ async def _counted(given: Context, tasks: Sequence[Task]) -> dict[str, int]:
 
 
 async def _asked(given: Context, tasks: Sequence[Task]) -> dict[str, int]:
-    told = dict.fromkeys((one.id for one in tasks), 0)
+    counts = dict.fromkeys((task.id for task in tasks), 0)
     for elsewhere in (False, True):
-        ids = [one.id for one in tasks if (one.spec.to is not None) is elsewhere]
+        ids = [task.id for task in tasks if (task.spec.to is not None) is elsewhere]
         if ids:
-            told |= await asked(given, partial(Reader.came_back, tasks=ids, elsewhere=elsewhere))
-    return told
+            counts |= await asked(given, partial(Reader.came_back, tasks=ids, elsewhere=elsewhere))
+    return counts

@@ -30,37 +30,37 @@ async def add(
     queue: Annotated[str | None, Query(max_length=255, description="The copy that failed here.")] = None,
 ) -> Response:
     """Note something on a letter. The journal has it when this answers, and the index almost always."""
-    one = await _one(given, who, letter_id, queue)
-    if len(one["comments"]) >= MOST:
+    letter = await _letter(given, who, letter_id, queue)
+    if len(letter["comments"]) >= MOST:
         raise refuse(409, f"this letter has {MOST} notes; no more are kept")
-    details = {"letter": one["id"], "queue": one["failed_queue"], "text": wanted.text}
-    await given.audit(who, one["vhost"], COMMENT, details)
-    return Answer({"comments": await _seen(given, who, one)}, 201)
+    details = {"letter": letter["id"], "queue": letter["failed_queue"], "text": wanted.text}
+    await given.audit(who, letter["vhost"], COMMENT, details)
+    return Answer({"comments": await _seen(given, who, letter)}, 201)
 
 
-async def _one(given: Context, who: Caller, letter_id: str, queue: str | None) -> dict[str, Any]:
+async def _letter(given: Context, who: Caller, letter_id: str, queue: str | None) -> dict[str, Any]:
     """The letter; 404 where there is none, 409 where several copies of it might be meant."""
     sees = sees_of(given, who)
-    found = await asked(given, lambda reader: reader.letter(letter_id, sees, queue))
-    if not found:
+    copies = await asked(given, lambda reader: reader.letter(letter_id, sees, queue))
+    if not copies:
         raise refuse(404, f"the index knows no letter {letter_id[:64]!r} that this token may see")
-    if len(found) > 1:
-        queues = ", ".join(repr(one["failed_queue"]) for one in found[:10])
+    if len(copies) > 1:
+        queues = ", ".join(repr(copy["failed_queue"]) for copy in copies[:10])
         raise refuse(409, f"copies of this letter failed in {queues}; say which one by queue")
-    one: dict[str, Any] = found[0]
-    return one
+    letter: dict[str, Any] = copies[0]
+    return letter
 
 
-async def _seen(given: Context, who: Caller, one: dict[str, Any]) -> list[dict[str, Any]]:
+async def _seen(given: Context, who: Caller, letter: dict[str, Any]) -> list[dict[str, Any]]:
     """The notes once the index has read the new one; after some seconds as they are, since the journal has it.
 
     So no trouble is told from here on, and no router that leads by now is asked: it would note the same once more.
     """
     deadline = asyncio.get_running_loop().time() + SEEN_S
-    before: list[dict[str, Any]] = one["comments"]
-    found = before
+    before: list[dict[str, Any]] = letter["comments"]
+    notes = before
     with suppress(HTTPException):
-        while len(found) <= len(before) and asyncio.get_running_loop().time() <= deadline:
+        while len(notes) <= len(before) and asyncio.get_running_loop().time() <= deadline:
             await asyncio.sleep(LOOK_S)
-            found = (await _one(given, who, one["id"], one["failed_queue"]))["comments"]
-    return found
+            notes = (await _letter(given, who, letter["id"], letter["failed_queue"]))["comments"]
+    return notes

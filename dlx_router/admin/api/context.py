@@ -54,10 +54,10 @@ class Context:
 
     def attendant(self, vhost: str, who: Caller) -> VhostRunner:
         """The vhost's attendant; 404 where it is not served or not to be seen."""
-        found = self.attendants.get(vhost)
-        if found is None or not who.may_see(vhost):
+        attendant = self.attendants.get(vhost)
+        if attendant is None or not who.may_see(vhost):
             raise refuse(404, f"vhost {vhost!r} is not served here; served: {', '.join(self.visible(who)) or 'none'}")
-        return found
+        return attendant
 
     def visible(self, who: Caller) -> list[str]:
         """The vhosts that are served and may be seen."""
@@ -65,24 +65,24 @@ class Context:
 
     def led(self, vhost: str, who: Caller) -> VhostRunner:
         """As `attendant`; 503 where another router has the leader's duties."""
-        found = self.attendant(vhost, who)
-        if not found.leadership.is_ours:
-            raise NotLed(vhost, found.not_leading())
-        return found
+        attendant = self.attendant(vhost, who)
+        if not attendant.leadership.is_ours:
+            raise NotLed(vhost, attendant.not_leading())
+        return attendant
 
     def led_whole(self, vhost: str, who: Caller, what: str, takes: Takes = PLAIN) -> VhostRunner:
         """As `led`, for `what` asks for all of a queue: it holds letters of many failed queues.
 
         So a scope of some of those is too small: 403. Without a journal nobody leads, and what is asked for says so.
         """
-        found = self.attendant(vhost, who)
+        attendant = self.attendant(vhost, who)
         if who.match is not None:
             raise refuse(
                 403, f"token {who.name!r} is limited to some failed queues; {what} need one for the whole vhost"
             )
-        if found.journal.is_on and not found.leadership.is_ours:
-            raise NotLed(vhost, found.not_leading(), takes)
-        return found
+        if attendant.journal.is_on and not attendant.leadership.is_ours:
+            raise NotLed(vhost, attendant.not_leading(), takes)
+        return attendant
 
     async def led_known(
         self, vhost: str, who: Caller, what: str, of: Callable[[VhostRunner], TasksOrLeases], *, takes: Takes = PLAIN
@@ -91,9 +91,9 @@ class Context:
 
         Who has just begun to lead reads the journal first: that is waited for, like a takeover.
         """
-        found = self.led_whole(vhost, who, what, takes)
-        known = of(found)
-        if found.journal.is_on:
+        attendant = self.led_whole(vhost, who, what, takes)
+        known = of(attendant)
+        if attendant.journal.is_on:
             await known.await_known(KNOWN_S)
         return known
 
@@ -119,11 +119,11 @@ class Context:
             async with asyncio.timeout(CONFIRM_S):
                 is_written = await sure(batches)
         except TimeoutError:
-            said = f"the journal of {attendant.vhost!r} did not confirm in time; it may have it later, so look first"
-            raise refuse(503, said, retry_after_s=5) from None
+            problem = f"the journal of {attendant.vhost!r} did not confirm in time; it may have it later, so look first"
+            raise refuse(503, problem, retry_after_s=5) from None
         if not is_written:
-            said = f"the journal of {attendant.vhost!r} is too far behind to take it; see /readyz, and ask again"
-            raise refuse(503, said, retry_after_s=5)
+            problem = f"the journal of {attendant.vhost!r} is too far behind to take it; see /readyz, and ask again"
+            raise refuse(503, problem, retry_after_s=5)
 
     async def kind_of(self, attendant: VhostRunner, queue: str) -> Kind:
         """What has to be known before a queue is looked into; 404 where there is none."""
@@ -141,14 +141,14 @@ class Context:
 
 def context_of(request: Request) -> Context:
     """The context that the app was made with."""
-    found: Context = request.app.state.context
-    return found
+    context: Context = request.app.state.context
+    return context
 
 
 def caller_of(request: Request) -> Caller:
     """Who asks; the gate has put it there."""
-    found: Caller = request.scope["dlx_router.caller"]
-    return found
+    caller: Caller = request.scope["dlx_router.caller"]
+    return caller
 
 
 def at_least(role: Role) -> Callable[[Request], Caller]:

@@ -106,38 +106,38 @@ class Opened:
             raise Unsealed("its body was changed")
         return replace(self.request, body=body)
 
-    def answer(self, told: Answered) -> Headers:
+    def answer(self, answered: Answered) -> Headers:
         """The headers of the answer."""
-        head: dict[str, Any] = {"nonce": self._nonce, "status": told.status, "kind": told.kind}
-        head |= {"retry_after": told.retry_after, "elsewhere": told.is_elsewhere}
-        return _sealed(self._key, _ANSWERED, head, told.body)
+        head: dict[str, Any] = {"nonce": self._nonce, "status": answered.status, "kind": answered.kind}
+        head |= {"retry_after": answered.retry_after, "elsewhere": answered.is_elsewhere}
+        return _sealed(self._key, _ANSWERED, head, answered.body)
 
 
 def unseal(  # noqa: PLR0913 - what is told, and what it is held against
     keys: Iterable[bytes], head: str, mac: str, *, to: str, now_ms: int, seen: Seen, is_open: bool
 ) -> Opened:
     """The request, once. `is_open`: this router asks nobody for a token. Unsealed."""
-    key, told = _unsealed(keys, _ASKED, head, mac)
-    if told.get("to") != to:
+    key, document = _unsealed(keys, _ASKED, head, mac)
+    if document.get("to") != to:
         raise Unsealed("it is for another router")
-    at_ms, nonce = told.get("at_ms"), told.get("nonce")
+    at_ms, nonce = document.get("at_ms"), document.get("nonce")
     if not isinstance(at_ms, int) or not isinstance(nonce, str):
         raise Unsealed("it has no time and number")
     if abs(now_ms - at_ms) > LASTS_MS:
         raise Unsealed(f"the clocks of the two routers are {abs(now_ms - at_ms) // 1000} s apart, or it is old")
     seen.use(nonce, now_ms)
-    return Opened(_request(told, is_open=is_open), str(told.get("body")), nonce, key)
+    return Opened(_request(document, is_open=is_open), str(document.get("body")), nonce, key)
 
 
 def unseal_answer(key: bytes, head: str, mac: str, body: bytes, *, nonce: str) -> Answered:
     """The answer to the request with this number. Unsealed."""
-    _, told = _unsealed([key], _ANSWERED, head, mac)
-    status, kind, after = told.get("status"), told.get("kind"), told.get("retry_after")
-    if told.get("nonce") != nonce or not isinstance(status, int) or not 200 <= status < 600:  # noqa: PLR2004 - of HTTP
+    _, document = _unsealed([key], _ANSWERED, head, mac)
+    status, kind, after = document.get("status"), document.get("kind"), document.get("retry_after")
+    if document.get("nonce") != nonce or not isinstance(status, int) or not 200 <= status < 600:  # noqa: PLR2004 - of HTTP
         raise Unsealed("it answers something else")
-    if not isinstance(kind, str) or not isinstance(after, str) or told.get("body") != _digest_of(body):
+    if not isinstance(kind, str) or not isinstance(after, str) or document.get("body") != _digest_of(body):
         raise Unsealed("its body was changed")
-    return Answered(status, printable(kind), body, after if after.isdigit() else "", told.get("elsewhere") is True)
+    return Answered(status, printable(kind), body, after if after.isdigit() else "", document.get("elsewhere") is True)
 
 
 def printable(text: str) -> str:
@@ -154,12 +154,12 @@ def _request(head: dict[str, Any], *, is_open: bool) -> Request:
     return Request(method, target, _who(head.get("who"), is_open=is_open), kind)
 
 
-def _who(told: Any, *, is_open: bool) -> Caller:  # noqa: ANN401 - what JSON can hold
+def _who(asker: Any, *, is_open: bool) -> Caller:  # noqa: ANN401 - what JSON can hold
     """Who asks, with the role and scope that they have where they asked: neither more nor less."""
-    if not isinstance(told, dict):
+    if not isinstance(asker, dict):
         raise Unsealed("it does not say who asks")
-    name, role, vhost, match = (told.get(key) for key in ("name", "role", "vhost", "match"))
-    if told.get("by_token") is not True and not is_open:
+    name, role, vhost, match = (asker.get(key) for key in ("name", "role", "vhost", "match"))
+    if asker.get("by_token") is not True and not is_open:
         raise Unsealed("who asks has shown no token, and this router asks for one")
     if not isinstance(name, str) or not name or str(role).upper() not in Role.__members__:
         raise Unsealed("it does not say who asks")
@@ -176,17 +176,24 @@ def _sealed(key: bytes, person: bytes, head: dict[str, Any], body: bytes) -> Hea
 
 
 def _unsealed(keys: Iterable[bytes], person: bytes, head: str, mac: str) -> tuple[bytes, dict[str, Any]]:
-    data, said = head.encode(errors="replace"), mac.encode(errors="replace")
-    key = next((one for one in keys if one and compare_digest(_mac(one, person, data).encode(), said)), None)
+    data, digest = head.encode(errors="replace"), mac.encode(errors="replace")
+    key = next(
+        (
+            candidate
+            for candidate in keys
+            if candidate and compare_digest(_mac(candidate, person, data).encode(), digest)
+        ),
+        None,
+    )
     if key is None:
         raise Unsealed("it is not sealed with the key of this router; see DLX_ROUTER_PROVENANCE_KEY_FILE")
     try:
-        found = json.loads(urlsafe_b64decode(data))
+        document = json.loads(urlsafe_b64decode(data))
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("v") != VERSION:
+        document = None
+    if not isinstance(document, dict) or document.get("v") != VERSION:
         raise Unsealed("it is of another version")
-    return key, found
+    return key, document
 
 
 def _mac(key: bytes, person: bytes, data: bytes) -> str:

@@ -69,7 +69,7 @@ class Forwarding:
         try:
             answered = await self._answer(scope, request, receive)
         except TooLarge:
-            answered = _told(414, "the address is too long to be handed to the router that leads")
+            answered = _refusal(414, "the address is too long to be handed to the router that leads")
         except Gone:
             return
         await send_answer(answered, send)
@@ -136,7 +136,7 @@ class Forwarding:
         """The vhosts that a list is about: the one that is named, or all that may be seen."""
         named = QueryParams(request.target.partition("?")[2]).get("vhost")
         visible = [*self._vhosts(request.who)]
-        return visible if named is None else [one for one in visible if one == named]
+        return visible if named is None else [vhost for vhost in visible if vhost == named]
 
     async def _of_all(
         self, scope: Scope, request: Request, merge: Merge, vhosts: list[str], receive: Receive
@@ -156,18 +156,18 @@ class Forwarding:
 
     def _asks(self, scope: Scope, vhosts: list[str], receive: Receive) -> tuple[list[Asking], dict[str, str]]:
         """Who is to be asked, each with the vhosts that it leads; and vhosts that nobody leads, with the reason."""
-        here = [one for one in vhosts if self._leaders.leads(one)]
+        here = [vhost for vhost in vhosts if self._leaders.leads(vhost)]
         own = partial(self._own, scope, receive)
         asks: list[Asking] = [(self._leaders.router_id, here, own)] if here else []
         others: dict[Claim, list[str]] = {}
         missing: dict[str, str] = {}
-        for one in vhosts:
-            if one in here:
+        for vhost in vhosts:
+            if vhost in here:
                 continue
-            if (claim := self._leaders.of(one)) is None:
-                missing[one] = self._leaders.why(one)
+            if (claim := self._leaders.of(vhost)) is None:
+                missing[vhost] = self._leaders.why(vhost)
             else:
-                others.setdefault(claim, []).append(one)
+                others.setdefault(claim, []).append(vhost)
         asks += [(claim.router_id, its, partial(self._leaders.ask, its[0], claim)) for claim, its in others.items()]
         return asks, missing
 
@@ -189,7 +189,7 @@ async def _together(
     try:
         wanted = merge.split(request.target, [router for router, _, _ in asks])
     except merging.Unmergeable as error:
-        return _told(409, str(error)), True
+        return _refusal(409, str(error)), True
     answers = await asyncio.gather(*(_tried(ask, replace(request, target=wanted[router])) for router, _, ask in asks))
     parts, lacks = [], {**missing}
     for (router, vhosts, _), answer in zip(asks, answers, strict=True):
@@ -204,10 +204,10 @@ async def _together(
 
 async def _first(request: Request, asks: list[Asking]) -> tuple[Answered, bool]:
     """What only one of them knows: the first that knows it answers."""
-    answered, is_whole = _told(404, "no router that leads knows it"), True
+    answered, is_whole = _refusal(404, "no router that leads knows it"), True
     for _, _, ask in asks:
         try:
-            found = await ask(request)
+            reply = await ask(request)
         except Unsent as error:
             answered, is_whole = _nobody(str(error)), False
             continue
@@ -216,9 +216,9 @@ async def _first(request: Request, asks: list[Asking]) -> tuple[Answered, bool]:
                 return _doubtful(error), True
             answered, is_whole = _nobody(str(error)), False
             continue
-        if found.status != 404:  # noqa: PLR2004 - HTTP's: it does not know it
-            return found, True
-        answered = found if is_whole else answered
+        if reply.status != 404:  # noqa: PLR2004 - HTTP's: it does not know it
+            return reply, True
+        answered = reply if is_whole else answered
     return answered, is_whole
 
 
@@ -245,15 +245,15 @@ def _merge(method: str, path: str) -> Merge | None:
     return None
 
 
-def _told(status: int, error: str, **how: Any) -> Answered:  # noqa: ANN401 - as `refused` has them
+def _refusal(status: int, error: str, **how: Any) -> Answered:  # noqa: ANN401 - as `refused` has them
     answer = refused(status, error, **how)
     return Answered(status, "application/json", bytes(answer.body), answer.headers.get("retry-after", ""))
 
 
 def _nobody(why: str) -> Answered:
-    return _told(503, why, retry_after_s=2)
+    return _refusal(503, why, retry_after_s=2)
 
 
 def _doubtful(error: Doubtful) -> Answered:
     """No Retry-After: nobody is to send it again without looking."""
-    return _told(503, f"{error}; it may have been done, so look before you ask again")
+    return _refusal(503, f"{error}; it may have been done, so look before you ask again")

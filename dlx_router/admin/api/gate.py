@@ -118,8 +118,8 @@ class Gate:
             return (LOCAL, None) if is_loopback(named) else (None, refused(403, f"{named!r} is not this machine"))
         if scheme.lower() != "bearer" or not token.strip():
             return None, refused(401, "no token; send Authorization: Bearer TOKEN")
-        found = tokens.find(token.strip())
-        return found, None if found is not None else refused(401, "the token is not valid; see API_TOKENS_FILE")
+        caller = tokens.find(token.strip())
+        return caller, None if caller is not None else refused(401, "the token is not valid; see API_TOKENS_FILE")
 
     def _foreign(self, scope: Scope) -> Answer | None:
         """A page in somebody's browser can send here; where no token is asked for, that is all that it needs."""
@@ -146,8 +146,8 @@ class Gate:
     # -- how much -----------------------------------------------------------------------------------------------
 
     def _too_large(self, scope: Scope) -> Answer | None:
-        said = _header(scope, b"content-length")
-        if said.isdigit() and int(said) > self._context.max_body_bytes:
+        length = _header(scope, b"content-length")
+        if length.isdigit() and int(length) > self._context.max_body_bytes:
             return refused(413, f"at most {self._context.max_body_bytes} bytes")
         return None
 

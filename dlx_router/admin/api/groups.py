@@ -35,26 +35,26 @@ async def groups(  # noqa: PLR0913, PLR0917 - each is a filter
 ) -> Response:
     """Groups, those that had a death last first, or in another order."""
     sees = sees_of(given, who)
-    found = await asked(
+    rows = await asked(
         given,
         lambda reader: reader.groups(
             sees, vhost=vhost, failed_queue=queue, state=state, limit=limit, offset=offset, sort=sort
         ),
     )
-    return Answer({"groups": found, "next": offset + limit if len(found) == limit else None})
+    return Answer({"groups": rows, "next": offset + limit if len(rows) == limit else None})
 
 
 @router.get("/groups/{group_id}", response_model=models.Group)
 async def group(given: Given, who: Viewer, group_id: str) -> Response:
     """One group."""
-    return Answer(await _one(given, who, group_id))
+    return Answer(await _group_row(given, who, group_id))
 
 
 @router.patch("/groups/{group_id}", response_model=models.Group, responses=CONFLICT)
 async def change(given: Given, who: Operator, group_id: str, wanted: models.GroupChange) -> Response:
     """Set its state or note. The journal has it when this answers, and the index almost always."""
-    found = await _one(given, who, group_id)
-    details: dict[str, Any] = {"group": found["id"], **wanted.model_dump(exclude_unset=True)}
+    row = await _group_row(given, who, group_id)
+    details: dict[str, Any] = {"group": row["id"], **wanted.model_dump(exclude_unset=True)}
     if len(details) == 1:
         raise refuse(409, "nothing to change; name state, until_ms or note")
     if "until_ms" in details and wanted.state != "ignored":
@@ -63,24 +63,24 @@ async def change(given: Given, who: Operator, group_id: str, wanted: models.Grou
         raise refuse(409, "until_ms lies in the past")
     if "state" in details and wanted.state is None:
         raise refuse(409, "state is null; write open, ignored or resolved, or leave it out")
-    await given.audit(who, found["vhost"], SET_GROUP, details)
+    await given.audit(who, row["vhost"], SET_GROUP, details)
     return Answer(await _changed(given, who, group_id, wanted))
 
 
-async def _one(given: Context, who: Caller, group_id: str) -> dict[str, Any]:
+async def _group_row(given: Context, who: Caller, group_id: str) -> dict[str, Any]:
     sees = sees_of(given, who)
-    found = await asked(given, lambda reader: reader.group(group_id, sees))
-    if found is None:
+    row = await asked(given, lambda reader: reader.group(group_id, sees))
+    if row is None:
         raise refuse(404, f"the index knows no group {group_id[:64]!r} that this token may see")
-    return found
+    return row
 
 
 async def _changed(given: Context, who: Caller, group_id: str, wanted: models.GroupChange) -> dict[str, Any]:
     """The group once the index has read the change; after some seconds as it is, since the journal has it."""
     deadline = asyncio.get_running_loop().time() + SEEN_S
     while True:
-        found = await _one(given, who, group_id)
-        done = wanted.state in {None, found["state"]} and (wanted.note is None or (found["note"] or "") == wanted.note)
+        row = await _group_row(given, who, group_id)
+        done = wanted.state in {None, row["state"]} and (wanted.note is None or (row["note"] or "") == wanted.note)
         if done or asyncio.get_running_loop().time() > deadline:
-            return found
+            return row
         await asyncio.sleep(LOOK_S)

@@ -50,7 +50,7 @@ class Leaders:
     @property
     def keys(self) -> set[bytes]:
         """What may have sealed a request to us; none where replicas share no key."""
-        return {one.shared_key for one in self._attendants.values() if one.shared_key}
+        return {runner.shared_key for runner in self._attendants.values() if runner.shared_key}
 
     def leads(self, vhost: str) -> bool:
         """Whether this router does."""
@@ -58,24 +58,26 @@ class Leaders:
 
     def of(self, vhost: str) -> Claim | None:
         """Another router that leads and can be asked; None: none that is known."""
-        found = self._attendants[vhost].leadership.leader
-        return found if found is not None and found.url and not self._is_unreachable(found) else None
+        claim = self._attendants[vhost].leadership.leader
+        return claim if claim is not None and claim.url and not self._is_unreachable(claim) else None
 
     def is_hopeless(self, vhost: str) -> bool:
         """Whether nobody can be asked within moments: nobody led for seconds, or whoever does cannot be reached."""
-        one = self._attendants[vhost]
-        is_hidden = one.leadership.leader is not None and self.of(vhost) is None
-        return is_hidden or one.topology is None or not one.shared_key or one.leadership.leaderless_s is not None
+        runner = self._attendants[vhost]
+        is_hidden = runner.leadership.leader is not None and self.of(vhost) is None
+        return (
+            is_hidden or runner.topology is None or not runner.shared_key or runner.leadership.leaderless_s is not None
+        )
 
     def why(self, vhost: str) -> str:
         """Why nobody can be asked, and for how long."""
-        found = self._attendants[vhost].leadership.leader
-        if found is None:
+        claim = self._attendants[vhost].leadership.leader
+        if claim is None:
             return self._attendants[vhost].not_leading()
-        if not found.url:
-            return f"vhost {vhost!r} is led by router {found.router_id!r}, which does not say where it can be asked"
+        if not claim.url:
+            return f"vhost {vhost!r} is led by router {claim.router_id!r}, which does not say where it can be asked"
         where = "listens on its own machine only; set DLX_ROUTER_HTTP_HOST, or DLX_ROUTER_ADVERTISED_URL, there"
-        return f"vhost {vhost!r} is led by router {found.router_id!r}, which {where}"
+        return f"vhost {vhost!r} is led by router {claim.router_id!r}, which {where}"
 
     async def ask(self, vhost: str, claim: Claim, request: Request, takes: Takes = PLAIN) -> Answered:
         """What the leader answers. Unsent, Doubtful, TooLarge."""
@@ -88,10 +90,10 @@ class Leaders:
             raise Unsent(f"the leader's address: {error}") from None
         nonce = secrets.token_hex(16)
         headers = envelope.seal(key, request, to=claim.router_id, now_ms=wall_ms(), nonce=nonce)
-        status, told, body = await self._exchange(url, headers, request.body, takes)
+        status, answer_headers, body = await self._exchange(url, headers, request.body, takes)
         who = f"router {claim.router_id!r}"
         try:
-            head, mac = told.get(envelope.HEAD, ""), told.get(envelope.MAC, "")
+            head, mac = answer_headers.get(envelope.HEAD, ""), answer_headers.get(envelope.MAC, "")
             answered = envelope.unseal_answer(key, head, mac, body, nonce=nonce)
         except Unsealed as error:
             self._once.warn(claim.url, "api.forward_refused", url=claim.url, status=status, error=str(error))
@@ -104,8 +106,8 @@ class Leaders:
 
     async def close(self) -> None:
         """Ends the connections."""
-        for one in self._http.values():
-            await one.aclose()
+        for client in self._http.values():
+            await client.aclose()
 
     def _is_unreachable(self, claim: Claim) -> bool:
         """An address of its own machine, which is another than ours: there we would ask ourselves, or a stranger."""

@@ -161,12 +161,12 @@ async def receive(
     until_s = asyncio.get_running_loop().time() + wanted.wait + ANSWER_S
     asked = Asked(queue, who.name, wanted.max, wanted.wait, wanted.visibility, knowing=wanted.not_a_dead_letter_queue)
     with _refusing(), request.scope[WAITING].until(until_s):
-        found = await leases.receive(asked, wanted.filter or "")
-    if found and await request.is_disconnected():
-        await leases.release_all([lease for _, lease in found])
+        received = await leases.receive(asked, wanted.filter or "")
+    if received and await request.is_disconnected():
+        await leases.release_all([lease for _, lease in received])
     until_ms = wall_ms() + int(wanted.visibility * 1000)
-    told = [_told(handle, lease, until_ms) for handle, lease in found]
-    return Response(b'{"letters":[' + b",".join(told) + b"]}", headers=_JSON)
+    documents = [_letter_document(handle, lease, until_ms) for handle, lease in received]
+    return Response(b'{"letters":[' + b",".join(documents) + b"]}", headers=_JSON)
 
 
 @router.post("/leases/{handle}", response_model=Changed, responses={**CONFLICT, **LEASES})
@@ -199,13 +199,13 @@ async def _changed(leases: VhostLeases, handle: str, by: str, wanted: Change) ->
     return {"ended": ended, "until_ms": None}
 
 
-def _told(handle: str, lease: Lease[HeldLetter], until_ms: int) -> bytes:
+def _letter_document(handle: str, lease: Lease[HeldLetter], until_ms: int) -> bytes:
     """As an export tells the letter, redacted as its policy says, with its lease."""
     letter, envelope, rule = lease.held.letter, lease.held.envelope, rule_of(lease.held.job.policy)
     content = envelope.content.props
-    told = line(letter, envelope.props, content, envelope.delivery.body, group=group_of(letter, rule), rule=rule)
+    exported = line(letter, envelope.props, content, envelope.delivery.body, group=group_of(letter, rule), rule=rule)
     own = json.dumps({"handle": handle, "until_ms": until_ms, "receives": lease.receives}, separators=(",", ":"))
-    return own.encode()[:-1] + b"," + told[1:]
+    return own.encode()[:-1] + b"," + exported[1:]
 
 
 async def _of(given: Context, who: Caller, vhost: str, takes: Takes = PLAIN) -> VhostLeases:

@@ -54,9 +54,9 @@ async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     behind, oldest = None if cursor is None else int(cursor), order == "oldest"
     wanted = Wanted(vhost, queue, group, tuple(state or ()), reason, policy, since_ms, until_ms, q)
     sees = sees_of(given, who)
-    found = await asked(given, lambda reader: reader.letters(wanted, sees, limit=limit, before=behind, oldest=oldest))
-    judge(given, found)
-    return Answer({"letters": found, "next": found[-1]["cursor"] if len(found) == limit else None})
+    rows = await asked(given, lambda reader: reader.letters(wanted, sees, limit=limit, before=behind, oldest=oldest))
+    judge(given, rows)
+    return Answer({"letters": rows, "next": rows[-1]["cursor"] if len(rows) == limit else None})
 
 
 @router.get("/letters/{letter_id}", response_model=models.LetterCopies)
@@ -69,12 +69,12 @@ async def show(
 ) -> Response:
     """One letter: its newest event, its journey, and its body as far as the journal has it."""
     sees = sees_of(given, who)
-    found = await asked(given, lambda reader: reader.letter(letter_id, sees, queue))
-    if not found:
+    copies = await asked(given, lambda reader: reader.letter(letter_id, sees, queue))
+    if not copies:
         raise refuse(404, f"the index knows no letter {letter_id[:64]!r} that this token may see")
-    judge(given, found)
-    name_rules(given, found)
-    for one in found:
-        one["body"] = body_of(one, as_hex=form == "hex")
-        del one["stored"]
-    return Answer({"letters": found})
+    judge(given, copies)
+    name_rules(given, copies)
+    for copy in copies:
+        copy["body"] = body_of(copy, as_hex=form == "hex")
+        del copy["stored"]
+    return Answer({"letters": copies})

@@ -40,8 +40,8 @@ class Part:
     @property
     def document(self) -> Row:
         """As JSON."""
-        found: Row = json.loads(self.answered.body)
-        return found
+        document: Row = json.loads(self.answered.body)
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ def _lists(join: Callable[[QueryParams, list[tuple[str, Row]]], Row]) -> Callabl
     """Of answers that are all right; one that refuses the question refuses it for all."""
 
     def joined(target: str, parts: Sequence[Part], missing: dict[str, str]) -> Answered:
-        refusal = next((one.answered for one in parts if one.answered.status != OK), None)
+        refusal = next((part.answered for part in parts if part.answered.status != OK), None)
         if refusal is not None:
             return refusal
         asked = QueryParams(target.partition("?")[2])
-        return _answer({**join(asked, [(one.router, one.document) for one in parts]), "missing": missing})
+        return _answer({**join(asked, [(part.router, part.document) for part in parts]), "missing": missing})
 
     return joined
 
@@ -96,15 +96,15 @@ def _letters_asked(target: str, routers: Sequence[str]) -> dict[str, str]:
 def _letters(asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
     """Each router's own order is kept, whatever the moments say: a cursor is a place in that order."""
     limit, is_oldest = _number(asked.get("limit"), USUAL), asked.get("order") == "oldest"
-    left = {router: deque(told["letters"]) for router, told in parts}
+    left = {router: deque(document["letters"]) for router, document in parts}
     at = _decoded(asked.get("cursor") or "") or dict.fromkeys(left, 0 if is_oldest else _LATEST)
     page: list[Row] = []
     while len(page) < limit and any(left.values()):
         moments = {router: rows[0]["last_ms"] * (1 if is_oldest else -1) for router, rows in left.items() if rows}
-        router = min(moments, key=lambda one: moments[one])
+        router = min(moments, key=lambda name: moments[name])
         page.append(left[router].popleft())
         at[router] = page[-1]["cursor"]
-    goes_on = any(left.values()) or any(told["next"] is not None for _, told in parts)
+    goes_on = any(left.values()) or any(document["next"] is not None for _, document in parts)
     return {"letters": page, "next": _encoded(at) if goes_on else None}
 
 
@@ -116,11 +116,11 @@ def _decoded(cursor: str) -> dict[str, int] | None:
     """None: it is no cursor over several routers."""
     try:
         text = cursor.removeprefix(MARK) if cursor.startswith(MARK) else None
-        found = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4))) if text is not None else None
+        places = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4))) if text is not None else None
     except (ValueError, RecursionError):
         return None
-    is_one = isinstance(found, dict) and all(isinstance(one, int) and one >= 0 for one in found.values())
-    return found if is_one else None
+    is_cursor = isinstance(places, dict) and all(isinstance(place, int) and place >= 0 for place in places.values())
+    return places if is_cursor else None
 
 
 # -- what is put together by its order, or not at all -------------------------------------------------------------
@@ -140,9 +140,9 @@ def _groups_asked(target: str, routers: Sequence[str]) -> dict[str, str]:
 def _groups(asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
     offset, limit = _number(asked.get("offset"), 0), _number(asked.get("limit"), USUAL)
     by = GROUP_ORDERS.get(asked.get("sort") or "last", "last_ms")
-    rows = sorted((one for _, told in parts for one in told["groups"]), key=lambda one: -(one[by] or 0))
+    rows = sorted((group for _, document in parts for group in document["groups"]), key=lambda group: -(group[by] or 0))
     page = rows[offset : offset + limit]
-    goes_on = len(rows) > offset + limit or any(told["next"] is not None for _, told in parts)
+    goes_on = len(rows) > offset + limit or any(document["next"] is not None for _, document in parts)
     return {"groups": page, "next": offset + limit if goes_on else None}
 
 
@@ -151,49 +151,49 @@ GROUP_ORDERS: Final = {"last": "last_ms", "first": "first_ms", "deaths": "deaths
 
 def _audits(asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
     limit = _number(asked.get("limit"), USUAL)
-    rows = [one for _, told in parts for one in told["audits"]]
-    rows.sort(key=lambda one: (one["ts_ms"], one["event_id"]), reverse=True)
-    goes_on = len(rows) > limit or any(told.get("next") is not None for _, told in parts)
+    rows = [audit for _, document in parts for audit in document["audits"]]
+    rows.sort(key=lambda audit: (audit["ts_ms"], audit["event_id"]), reverse=True)
+    goes_on = len(rows) > limit or any(document.get("next") is not None for _, document in parts)
     page = rows[:limit]
     return {"audits": page, "next": page[-1]["cursor"] if goes_on and page else None}
 
 
 def _queues(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
-    documents = [told for _, told in parts]
-    signatures = {vhost: counts for told in documents for vhost, counts in told["signatures"].items()}
+    documents = [document for _, document in parts]
+    signatures = {vhost: counts for document in documents for vhost, counts in document["signatures"].items()}
     return {
-        "failed": [one for told in documents for one in told["failed"]],
-        "lying": [one for told in documents for one in told["lying"]],
+        "failed": [queue for document in documents for queue in document["failed"]],
+        "lying": [place for document in documents for place in document["lying"]],
         "signatures": signatures,
     }
 
 
 def _searches(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
     """Each vhost has some tens, so all of them are beside each other."""
-    rows = [one for _, told in parts for one in told["searches"]]
-    return {"searches": sorted(rows, key=lambda one: (one["page"], one["name"].casefold(), one["name"]))}
+    rows = [search for _, document in parts for search in document["searches"]]
+    return {"searches": sorted(rows, key=lambda search: (search["page"], search["name"].casefold(), search["name"]))}
 
 
 def _copies(_target: str, parts: Sequence[Part], _missing_vhosts: dict[str, str]) -> Answered:
     """A letter may have died in vhosts of several routers."""
-    known = [one for one in parts if one.answered.status == OK]
+    known = [part for part in parts if part.answered.status == OK]
     if not known:
         return _worst(parts)
-    return _answer({"letters": [one for part in known for one in part.document["letters"]]})
+    return _answer({"letters": [letter for part in known for letter in part.document["letters"]]})
 
 
 def _any(_target: str, parts: Sequence[Part], _missing_vhosts: dict[str, str]) -> Answered:
-    return next((one.answered for one in parts if one.answered.status == OK), _worst(parts))
+    return next((part.answered for part in parts if part.answered.status == OK), _worst(parts))
 
 
 def _worst(parts: Sequence[Part]) -> Answered:
     """That it is not known is said only where all say so."""
-    return next((one.answered for one in parts if one.answered.status != _MISSING), parts[0].answered)
+    return next((part.answered for part in parts if part.answered.status != _MISSING), parts[0].answered)
 
 
-def _number(said: str | None, usual: int) -> int:
+def _number(text: str | None, usual: int) -> int:
     """A number of the address; what is none is for the paths to refuse."""
-    return int(said) if said is not None and said.isascii() and said.isdigit() and len(said) < 9 else usual  # noqa: PLR2004 - more than any list
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 9 else usual  # noqa: PLR2004 - more than any list
 
 
 LISTS: Final = {

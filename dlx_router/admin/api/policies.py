@@ -19,11 +19,13 @@ _REASON: Final = rf"^({'|'.join(REASONS)}|application:.+)$"
 @router.get("/policies", response_model=models.Policies)
 async def policies(given: Given, who: Viewer) -> Response:
     """The policies in force, of the vhosts that may be seen."""
-    found = next(iter(given.attendants.values()), None)
-    if found is None:
+    attendant = next(iter(given.attendants.values()), None)
+    if attendant is None:
         raise refuse(503, "no vhost is served yet", retry_after_s=2)
-    shown = [_policy(one) for one in found.policies.policies if one.vhost is None or who.may_see(one.vhost)]
-    return Answer({"revision": found.policies.revision, "policies": shown})
+    shown = [
+        _policy(policy) for policy in attendant.policies.policies if policy.vhost is None or who.may_see(policy.vhost)
+    ]
+    return Answer({"revision": attendant.policies.revision, "policies": shown})
 
 
 @router.get("/explain", response_model=models.Explanation)
@@ -40,17 +42,17 @@ async def explain(
         raise refuse(404, f"queue {queue!r} is not in the scope of token {who.name!r}")
     policies, queue_type = attendant.policies, attendant.queue_type(queue)
     found = explained(policies, vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
-    told: dict[str, Any] = {"vhost": vhost, "queue": queue, "revision": policies.revision}
-    told |= {"policies": found.policies, "keys": [row._asdict() for row in found.keys]}
-    return Answer(told | {"queue_type": queue_type, "left_out": [*map(left_out_text, found.left_out)]})
+    document: dict[str, Any] = {"vhost": vhost, "queue": queue, "revision": policies.revision}
+    document |= {"policies": found.policies, "keys": [row._asdict() for row in found.keys]}
+    return Answer(document | {"queue_type": queue_type, "left_out": [*map(left_out_text, found.left_out)]})
 
 
-def _policy(one: Policy) -> dict[str, Any]:
+def _policy(policy: Policy) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "vhost": one.vhost,
-        "selects": f"{one.selector.kind}: {one.selector.text}",
-        "priority": one.priority,
-        "file": str(one.source),
-        "keys": definition_texts(one),
+        "name": policy.name,
+        "vhost": policy.vhost,
+        "selects": f"{policy.selector.kind}: {policy.selector.text}",
+        "priority": policy.priority,
+        "file": str(policy.source),
+        "keys": definition_texts(policy),
     }

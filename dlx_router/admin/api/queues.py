@@ -26,19 +26,21 @@ async def queues(given: Given, who: Viewer) -> Response:
     failed = await asked(given, lambda reader: reader.failed_queues(sees))
     places = await asked(given, lambda reader: reader.places(sees))
     signatures = await asked(given, lambda reader: reader.signatures(given.visible(who)))
-    breakers = {vhost: given.attendants[vhost].breakers() for vhost in {one["vhost"] for one in failed}}
-    for one in failed:
-        attendant, queue = given.attendants[one["vhost"]], one["failed_queue"]
+    breakers = {vhost: given.attendants[vhost].breakers() for vhost in {row["vhost"] for row in failed}}
+    for row in failed:
+        attendant, queue = given.attendants[row["vhost"]], row["failed_queue"]
         policy = attendant.policy_for(queue, REASONS[0])
-        one |= {"policy": None if policy is None else policy.policy, "breaker": breakers[one["vhost"]].get(queue)}
+        row |= {"policy": None if policy is None else policy.policy, "breaker": breakers[row["vhost"]].get(queue)}
     drift = given.drift
-    told = [drift.to_document(one, limited=who.is_limited) if drift is not None else _unchecked(one) for one in places]
-    return Answer({"failed": failed, "lying": told, "signatures": signatures})
+    lying = [
+        drift.to_document(place, limited=who.is_limited) if drift is not None else _unchecked(place) for place in places
+    ]
+    return Answer({"failed": failed, "lying": lying, "signatures": signatures})
 
 
-def _unchecked(one: dict[str, Any]) -> dict[str, Any]:
+def _unchecked(place: dict[str, Any]) -> dict[str, Any]:
     blank = {"queue": None, "depth": None, "drift": None, "checked_ms": None}
-    return {**{key: one[key] for key in ("vhost", "exchange", "routing_key")}, "indexed": one["n"], **blank}
+    return {**{key: place[key] for key in ("vhost", "exchange", "routing_key")}, "indexed": place["n"], **blank}
 
 
 @router.post("/queues/import", response_model=models.Imported, responses=CONFLICT)
@@ -79,10 +81,10 @@ async def audits(
     sees_of(given, who)
     ms, _, event_id = (cursor or "").partition(".")
     before = (int(ms), event_id) if cursor is not None else None
-    found = await asked(given, lambda reader: reader.audits(given.visible(who), limit=limit, before=before))
-    for one in found:
-        one["cursor"] = f"{one['ts_ms']}.{one['event_id']}"
-    return Answer({"audits": found, "next": found[-1]["cursor"] if len(found) == limit else None})
+    rows = await asked(given, lambda reader: reader.audits(given.visible(who), limit=limit, before=before))
+    for row in rows:
+        row["cursor"] = f"{row['ts_ms']}.{row['event_id']}"
+    return Answer({"audits": rows, "next": rows[-1]["cursor"] if len(rows) == limit else None})
 
 
 @router.get("/status", response_model=models.Status)
@@ -91,18 +93,20 @@ async def status(given: Given, who: Viewer) -> Response:
     vhosts = {vhost: _leading(given.attendants[vhost], given.router_id) for vhost in given.visible(who)}
     index: dict[str, Any] = {"on": given.index is not None}
     if given.index is not None:
-        told = given.index.status
-        index |= {key: told.get(key) for key in ("trouble", "rebuilds")}
-        index["vhosts"] = {vhost: one for vhost, one in (told.get("vhosts") or {}).items() if who.may_see(vhost)}
+        index_state = given.index.status
+        index |= {key: index_state.get(key) for key in ("trouble", "rebuilds")}
+        index["vhosts"] = {
+            vhost: state for vhost, state in (index_state.get("vhosts") or {}).items() if who.may_see(vhost)
+        }
     tokens = {"on": given.tokens is not None, "trouble": given.tokens.trouble if given.tokens is not None else None}
     asks = {"name": who.name, "role": who.role.name.lower(), "vhost": who.vhost, "match": who.match}
-    told = {"router_id": given.router_id, "version": __version__, "who": asks}
-    return Answer({**told, "vhosts": vhosts, "index": index, "tokens": tokens})
+    about = {"router_id": given.router_id, "version": __version__, "who": asks}
+    return Answer({**about, "vhosts": vhosts, "index": index, "tokens": tokens})
 
 
-def _leading(one: VhostRunner, router_id: str) -> dict[str, Any]:
+def _leading(runner: VhostRunner, router_id: str) -> dict[str, Any]:
     """Who leads the vhost, as far as this router knows."""
-    leadership = one.leadership
+    leadership = runner.leadership
     leader = leadership.leader
     name = router_id if leadership.is_ours else leader.router_id if leader is not None else None
     lasts_s = leadership.leaderless_s
@@ -111,7 +115,7 @@ def _leading(one: VhostRunner, router_id: str) -> dict[str, Any]:
         "term": leadership.term,
         "leader": name,
         "leaderless_ms": None if lasts_s is None else int(lasts_s * 1000),
-        "journal": str(one.journal.mode),
+        "journal": str(runner.journal.mode),
     }
 
 

@@ -104,8 +104,13 @@ class Difference(BaseModel):
 async def every(given: Given, who: Viewer, vhost: Vhost = "/") -> Response:
     """Which revisions were in force or decided about letters, the newest first."""
     now, sees = given.led(vhost, who).policies.revision, sees_of(given, who)
-    found = await asked(given, lambda reader: reader.revisions(vhost, sees))
-    return Answer({"vhost": vhost, "revisions": [{**one, "is_in_force": one["revision"] == now} for one in found]})
+    revisions = await asked(given, lambda reader: reader.revisions(vhost, sees))
+    return Answer(
+        {
+            "vhost": vhost,
+            "revisions": [{**revision, "is_in_force": revision["revision"] == now} for revision in revisions],
+        }
+    )
 
 
 @router.get("/policies/revisions/{revision}", response_model=WholeRevision)
@@ -113,8 +118,8 @@ async def show(
     given: Given, who: Viewer, revision: Annotated[str, Path(pattern=_NAME, description=_HOW)], vhost: Vhost = "/"
 ) -> Response:
     """One of them: what it was, and what it decided in each queue."""
-    one = await _one(given, who, vhost, revision)
-    return Answer(one if who.match is None else {**one, "document": None, "why": _limited(who)})
+    whole = await _revision(given, who, vhost, revision)
+    return Answer(whole if who.match is None else {**whole, "document": None, "why": _limited(who)})
 
 
 @router.get("/policies/diff", response_model=Difference, responses=CONFLICT)
@@ -126,50 +131,50 @@ async def diff(
     vhost: Vhost = "/",
 ) -> Response:
     """What two revisions say differently, policy by policy and queue by queue, and what each decided."""
-    was, now = await _one(given, who, vhost, a), await _one(given, who, vhost, b)
-    for one in (was, now):
-        if one["document"] is None:
-            raise refuse(409, one["why"])
+    was, now = await _revision(given, who, vhost, a), await _revision(given, who, vhost, b)
+    for revision in (was, now):
+        if revision["document"] is None:
+            raise refuse(409, revision["why"])
     sees = sees_of(given, who)
-    queues = [one for one in {*was["queues"], *now["queues"]} if sees(vhost, one)]
+    queues = [queue for queue in {*was["queues"], *now["queues"]} if sees(vhost, queue)]
     try:
         async with given.extras.setdefault("revision_diffs", asyncio.Semaphore(1)):  # a large one takes half a second
-            found = await asyncio.to_thread(compared, was["document"], now["document"], queues, given.names)
+            difference = await asyncio.to_thread(compared, was["document"], now["document"], queues, given.names)
     except DocumentError as error:
         raise refuse(409, f"these revisions cannot be compared: {error}") from None
-    shown = found if who.match is None else _of_queues(found, lambda queue: sees(vhost, queue))
-    return Answer(_told(shown, was, now, sees))
+    shown = difference if who.match is None else _of_queues(difference, lambda queue: sees(vhost, queue))
+    return Answer(_document(shown, was, now, sees))
 
 
-async def _one(given: Context, who: Caller, vhost: str, name: str) -> dict[str, Any]:
+async def _revision(given: Context, who: Caller, vhost: str, name: str) -> dict[str, Any]:
     """A revision as the index has it; that in force is known without its help."""
     policies, sees = given.led(vhost, who).policies, sees_of(given, who)
     wanted = policies.revision if name == NOW else name
-    found = await asked(given, lambda reader: reader.revision(vhost, wanted, sees))
+    revision = await asked(given, lambda reader: reader.revision(vhost, wanted, sees))
     is_now = wanted == policies.revision
-    if found is None and not is_now:
+    if revision is None and not is_now:
         raise refuse(404, f"nothing is known of revision {wanted} in vhost {vhost!r}, or not any more")
-    found = found or _blank(wanted)
-    if found["document"] is None and is_now:
-        found["document"] = await asyncio.to_thread(document_of, policies, vhost)
-    why = None if found["document"] is not None else _why(wanted, found)
-    return {**found, "vhost": vhost, "is_in_force": is_now, "is_known": why is None, "why": why}
+    revision = revision or _blank(wanted)
+    if revision["document"] is None and is_now:
+        revision["document"] = await asyncio.to_thread(document_of, policies, vhost)
+    why = None if revision["document"] is not None else _why(wanted, revision)
+    return {**revision, "vhost": vhost, "is_in_force": is_now, "is_known": why is None, "why": why}
 
 
 def _limited(who: Caller) -> str:
     return f"token {who.name!r} sees some queues only, and a revision may name others; ask for /policies/diff"
 
 
-def _of_queues(found: Diff, sees: Callable[[str], bool]) -> Diff:
+def _of_queues(difference: Diff, sees: Callable[[str], bool]) -> Diff:
     """The difference for those queues: further policies, attachments and delayed exchanges may name others."""
-    queues = tuple(one for one in found.queues if sees(one.queue))
-    held = {name for one in queues for name in (*one.was, *one.now)}
-    policies = tuple(one for one in found.policies if one.name in held)
-    return found._replace(policies=policies, queues=queues, sources=None)
+    queues = tuple(queue for queue in difference.queues if sees(queue.queue))
+    held = {name for queue in queues for name in (*queue.was, *queue.now)}
+    policies = tuple(policy for policy in difference.policies if policy.name in held)
+    return difference._replace(policies=policies, queues=queues, sources=None)
 
 
-def _why(name: str, found: dict[str, Any]) -> str:
-    if found["in_force_ms"] is not None:
+def _why(name: str, revision: dict[str, Any]) -> str:
+    if revision["in_force_ms"] is not None:
         return f"what revision {name} was is not known: it is too large for the journal; compare its files"
     return f"what revision {name} was is not known (any more): the journal does not have it; compare its files"
 
@@ -180,26 +185,28 @@ def _blank(name: str) -> dict[str, Any]:
     return {"revision": name, **blank, "decided": {}, "queues": {}}
 
 
-def _told(found: Diff, was: dict[str, Any], now: dict[str, Any], sees: Sees) -> dict[str, Any]:
+def _document(difference: Diff, was: dict[str, Any], now: dict[str, Any], sees: Sees) -> dict[str, Any]:
     vhost = was["vhost"]
     return {
         "vhost": vhost,
         "was": _short(was),
         "now": _short(now),
-        "is_equal": found.is_equal,
-        "policies": [{**one._asdict(), "keys": [key._asdict() for key in one.keys]} for one in found.policies],
-        "queues": [_queue(one, was, now) for one in found.queues if sees(vhost, one.queue)],
-        "sources": None if found.sources is None else [one._asdict() for one in found.sources],
-        "is_reordered": found.is_reordered,
-        "queues_left": found.queues_left,
+        "is_equal": difference.is_equal,
+        "policies": [
+            {**policy._asdict(), "keys": [key._asdict() for key in policy.keys]} for policy in difference.policies
+        ],
+        "queues": [_queue(queue, was, now) for queue in difference.queues if sees(vhost, queue.queue)],
+        "sources": None if difference.sources is None else [source._asdict() for source in difference.sources],
+        "is_reordered": difference.is_reordered,
+        "queues_left": difference.queues_left,
     }
 
 
-def _short(one: dict[str, Any]) -> dict[str, Any]:
-    return {name: one[name] for name in Revision.model_fields}
+def _short(revision: dict[str, Any]) -> dict[str, Any]:
+    return {name: revision[name] for name in Revision.model_fields}
 
 
-def _queue(one: QueueChange, was: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    told = {**one._asdict(), "keys": [key._asdict() for key in one.keys]}
-    decided = {"was_decided": was["queues"].get(one.queue, {}), "now_decided": now["queues"].get(one.queue, {})}
-    return told | decided
+def _queue(change: QueueChange, was: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    document = {**change._asdict(), "keys": [key._asdict() for key in change.keys]}
+    decided = {"was_decided": was["queues"].get(change.queue, {}), "now_decided": now["queues"].get(change.queue, {})}
+    return document | decided

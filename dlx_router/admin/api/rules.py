@@ -12,10 +12,10 @@ from dlx_router.service.vhost.runner import VhostRunner
 
 def name_rules(context: Context, letters: Iterable[dict[str, Any]]) -> None:
     """Put `rules` into each step. Of a step that another revision decided nothing can be said: it has none."""
-    for one in letters:
-        attendant = context.attendants.get(one["vhost"])
-        for step in one["journey"]:
-            rows = () if attendant is None else _rules(attendant, one["failed_queue"], step)
+    for letter in letters:
+        attendant = context.attendants.get(letter["vhost"])
+        for step in letter["journey"]:
+            rows = () if attendant is None else _rules(attendant, letter["failed_queue"], step)
             step["rules"] = [row._asdict() for row in rows]
 
 

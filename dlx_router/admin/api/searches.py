@@ -104,11 +104,11 @@ async def searches(
 ) -> Response:
     """Those of the vhosts that may be seen; at most 50 of each. A token for some queues sees those that name one."""
     sees_of(given, who)
-    led = [one for one in given.visible(who) if given.attendants[one].leadership.is_ours or given.index is None]
-    known = {one: await _known(given, one) for one in led if vhost in {None, one}}
-    found = [(one, search) for one, its in known.items() for search in its.listed() if _may_see(who, one, search)]
-    found.sort(key=lambda item: (item[1].page, item[1].name.casefold(), item[1].name))
-    return Answer({"searches": [_told(*one) for one in found if page in {None, one[1].page}]})
+    led = [name for name in given.visible(who) if given.attendants[name].leadership.is_ours or given.index is None]
+    known = {name: await _known(given, name) for name in led if vhost in {None, name}}
+    saved = [(name, search) for name, its in known.items() for search in its.listed() if _may_see(who, name, search)]
+    saved.sort(key=lambda item: (item[1].page, item[1].name.casefold(), item[1].name))
+    return Answer({"searches": [_document(*item) for item in saved if page in {None, item[1].page}]})
 
 
 @router.post("/searches", status_code=201, response_model=Search, responses=CONFLICT)
@@ -125,7 +125,7 @@ async def save(
         _check(known, made, wanted.vhost, who)
         await given.audit(who, wanted.vhost, SAVED, {"search": made.document})
         await _until(given, wanted.vhost, lambda now: made.id in now.searches)
-    return Answer(_told(wanted.vhost, made), 201)
+    return Answer(_document(wanted.vhost, made), 201)
 
 
 @router.delete("/searches/{search_id}", response_model=Search)
@@ -138,7 +138,7 @@ async def delete(given: Given, who: Operator, search_id: str, vhost: OfVhost = "
             raise refuse(404, f"no search {search_id[:64]!r} is saved in vhost {vhost!r} that this token may see")
         await given.audit(who, vhost, DELETED, {"search": gone.document})
         await _until(given, vhost, lambda now: search_id not in now.searches)
-    return Answer(_told(vhost, gone))
+    return Answer(_document(vhost, gone))
 
 
 def _check(known: saved_searches.Left, made: SavedSearch, vhost: str, who: Caller) -> None:
@@ -164,14 +164,14 @@ def _may_see(who: Caller, vhost: str, search: SavedSearch) -> bool:
     return who.match is None or (isinstance(queue, str) and who.may_see(vhost, queue))
 
 
-def _told(vhost: str, one: SavedSearch) -> dict[str, Any]:
-    return {"id": one.id, "vhost": vhost, **one.document}
+def _document(vhost: str, search: SavedSearch) -> dict[str, Any]:
+    return {"id": search.id, "vhost": vhost, **search.document}
 
 
 def _changing(given: Context) -> asyncio.Lock:
     """Names and numbers are looked at and changed by one at a time."""
-    found: asyncio.Lock = given.extras.setdefault("searches_lock", asyncio.Lock())
-    return found
+    lock: asyncio.Lock = given.extras.setdefault("searches_lock", asyncio.Lock())
+    return lock
 
 
 async def _known(given: Context, vhost: str) -> saved_searches.Left:

@@ -55,10 +55,10 @@ class Ended(BaseModel):
 @router.delete("/sessions", response_model=Ended)
 async def end(given: Given, _who: Viewer, text: Shown) -> Response:
     """End the session of this pass at this router; others take a copy of it until it is over."""
-    found = _session(given, text)
-    if found is not None:
-        given.passes.end(found)
-    return Answer({"ended": found is not None})
+    session = _session(given, text)
+    if session is not None:
+        given.passes.end(session)
+    return Answer({"ended": session is not None})
 
 
 def _session(given: Context, text: str) -> Session | None:

@@ -225,7 +225,7 @@ async def every(
     """All tasks of a vhost, or of one queue in it."""
     tasks = await _of(given, who, vhost)
     with refusing():
-        shown = [one for one in tasks.all() if queue in {"", one.spec.queue}]
+        shown = [task for task in tasks.all() if queue in {"", task.spec.queue}]
     return Answer({"tasks": await documents(given, shown)})
 
 
@@ -236,8 +236,8 @@ async def preview(
     """What a task would meet in a queue, before it is asked for. Up to 100 messages are looked at and given back."""
     tasks = await _of(given, who, vhost)
     with refusing():
-        found = await tasks.preview(queue)
-    return Answer({**asdict(found), "objection": found.objection})
+        shown = await tasks.preview(queue)
+    return Answer({**asdict(shown), "objection": shown.objection})
 
 
 @router.get("/tasks/{task_id}", response_model=OneTask)

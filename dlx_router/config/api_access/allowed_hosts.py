@@ -20,12 +20,12 @@ _LOCAL: Final = frozenset({"localhost", "localhost.localdomain"})
 _PRIVATE: Final = re.compile(r"[^.]+|.+\.(svc|local|internal|home\.arpa)")
 
 
-def authority(said: str) -> tuple[str, str] | None:
+def authority(header: str) -> tuple[str, str] | None:
     """Host and port ("" if it is not told) of a header; None where it is neither a name nor an address."""
-    found = _BRACKETED.fullmatch(said.lower()) or _NAMED.fullmatch(said.lower())
-    if found is None or (said.startswith("[") and not _is_address(found[1])):
+    match = _BRACKETED.fullmatch(header.lower()) or _NAMED.fullmatch(header.lower())
+    if match is None or (header.startswith("[") and not _is_address(match[1])):
         return None
-    return found[1].removesuffix("."), found[2] or ""
+    return match[1].removesuffix("."), match[2] or ""
 
 
 def is_loopback(host: str) -> bool:
@@ -44,25 +44,25 @@ class Hosts:
         self._own = self._listed | {bound.lower()}
         self._is_private = is_loopback(bound)
 
-    def allow(self, said: str | None) -> bool:
+    def allow(self, host: str | None) -> bool:
         """Whether Host is no name of somebody else's. None: HTTP/1.0 may leave it out, and no browser does."""
-        if said is None or ANY in self._listed:
+        if host is None or ANY in self._listed:
             return True
-        if (found := authority(said)) is None:
+        if (parts := authority(host)) is None:
             return False
-        name, _ = found
+        name, _ = parts
         if name in self._own or _is_address(name) or is_loopback(name):
             return True
         return not self._is_private and _PRIVATE.fullmatch(name) is not None
 
     def is_foreign(self, origin: str, host: str | None) -> bool:
         """Whether a page of this Origin is somebody else's: neither of this Host nor of a listed name."""
-        found = _ORIGIN.fullmatch(origin)
-        theirs = authority(found[2]) if found is not None else None
-        if found is None or theirs is None:
+        match = _ORIGIN.fullmatch(origin)
+        theirs = authority(match[2]) if match is not None else None
+        if match is None or theirs is None:
             return True
         ours = authority(host) if host is not None else None
-        port = _PORTS[found[1]]
+        port = _PORTS[match[1]]
         same = ours is not None and (theirs[0], theirs[1] or port) == (ours[0], ours[1] or port)
         return not same and theirs[0] not in self._listed
 
@@ -71,8 +71,8 @@ def split(listed: str | None) -> list[str]:
     """The names of HTTP_ALLOWED_HOSTS. ValueError says which is none."""
     names = [name.strip().lower().removesuffix(".") for name in (listed or "").split(",") if name.strip()]
     for name in names:
-        found = authority(name)
-        if name != ANY and (found is None or found[1] or ":" in name):
+        parts = authority(name)
+        if name != ANY and (parts is None or parts[1] or ":" in name):
             raise ValueError(f"{name!r} is no host name; write names without scheme and port, a,b, or {ANY} for any")
     return names
 

@@ -55,8 +55,8 @@ class Passes:
         """Whom a pass stands for; None: it is none, over, or its token was taken back."""
         if text.startswith(f"{PERSON}."):
             return self._person(text, now_ms)
-        found = self.session(text, now_ms)
-        return None if found is None or tokens is None else tokens.find_by(lambda digest: self._is(found, digest))
+        session = self.session(text, now_ms)
+        return None if session is None or tokens is None else tokens.find_by(lambda digest: self._is(session, digest))
 
     # -- sessions -----------------------------------------------------------------------------------------------
 
@@ -70,14 +70,14 @@ class Passes:
 
     def session(self, text: str, now_ms: int) -> Session | None:
         """What the pass says; None: it is none of ours, or over."""
-        told = _opened(self._shared, SESSION, text)
-        if told is None:
+        claims = _opened(self._shared, SESSION, text)
+        if claims is None:
             return None
         try:
-            found = Session(told["i"], told["c"], told["t"], told["b"], told["u"])
+            session = Session(claims["i"], claims["c"], claims["t"], claims["b"], claims["u"])
         except KeyError:
             return None
-        return found if now_ms < found.until_ms and found.id not in self._ended else None
+        return session if now_ms < session.until_ms and session.id not in self._ended else None
 
     def end(self, session: Session) -> None:
         """It is none any more, here: other replicas believe a copy of it until it is over by itself."""
@@ -107,10 +107,10 @@ class Passes:
         return _sealed(self._own, PERSON, {"n": name, "r": role.name, "u": now_ms + PERSON_MS})
 
     def _person(self, text: str, now_ms: int) -> Caller | None:
-        told = _opened(self._own, PERSON, text)
-        if told is None or now_ms >= told["u"]:
+        claims = _opened(self._own, PERSON, text)
+        if claims is None or now_ms >= claims["u"]:
             return None
-        return Caller(told["n"], Role[told["r"]])
+        return Caller(claims["n"], Role[claims["r"]])
 
 
 def is_pass(text: str) -> bool:
@@ -122,14 +122,14 @@ def is_pass(text: str) -> bool:
 def contents(text: str) -> dict[str, Any]:
     """What a pass says, for who shows it and cannot judge it; {} where it says nothing."""
     try:
-        found = json.loads(urlsafe_b64decode(text.split(".")[1])) if is_pass(text) and len(text) <= MOST else None
+        claims = json.loads(urlsafe_b64decode(text.split(".")[1])) if is_pass(text) and len(text) <= MOST else None
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
+        claims = None
+    return claims if isinstance(claims, dict) else {}
 
 
-def _sealed(key: bytes, kind: str, told: dict[str, Any]) -> str:
-    data = urlsafe_b64encode(json.dumps(told, separators=(",", ":")).encode()).decode()
+def _sealed(key: bytes, kind: str, claims: dict[str, Any]) -> str:
+    data = urlsafe_b64encode(json.dumps(claims, separators=(",", ":")).encode()).decode()
     return f"{kind}.{data}.{_mac(key, kind, data)}"
 
 

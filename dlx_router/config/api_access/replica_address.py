@@ -54,13 +54,15 @@ def advertised(said: str | None, bound: str, port: int, local: str) -> str:
 def _nobodys(host: str) -> str | None:
     """Why no router listens there; None where one may."""
     try:
-        found = ip_address(host)
+        address = ip_address(host)
     except ValueError:
         is_name = _NAME.fullmatch(host) and not _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2])
         return None if is_name else "no name of a host"  # 127.1 and 2852039166 are addresses by another spelling
-    mapped = getattr(found, "ipv4_mapped", None)
-    found = found if mapped is None else mapped
-    strange = found.is_link_local or found.is_multicast or found.is_unspecified or str(found) == "255.255.255.255"
+    mapped = getattr(address, "ipv4_mapped", None)
+    address = address if mapped is None else mapped
+    strange = (
+        address.is_link_local or address.is_multicast or address.is_unspecified or str(address) == "255.255.255.255"
+    )
     return "no address of one host that others reach" if strange else None
 
 

@@ -49,49 +49,49 @@ class SingleSignOn:
 
     def _is_trusted(self, peer: str) -> bool:
         try:
-            found = ip_address(peer.partition("%")[0])
+            address = ip_address(peer.partition("%")[0])
         except ValueError:
             return False
-        found = getattr(found, "ipv4_mapped", None) or found
-        return any(found in one for one in self._proxies if one.version == found.version)
+        address = getattr(address, "ipv4_mapped", None) or address
+        return any(address in network for network in self._proxies if network.version == address.version)
 
-    def _role(self, told: Iterable[str]) -> Role | None:
+    def _role(self, values: Iterable[str]) -> Role | None:
         """The highest of those that their groups have."""
-        text = ",".join(told)
+        text = ",".join(values)
         for separator in _SEPARATORS[1:]:
             text = text.replace(separator, ",")
-        groups = {one.strip() for one in text.split(",")[:MAX_GROUPS]} | {EVERYBODY}
+        groups = {group.strip() for group in text.split(",")[:MAX_GROUPS]} | {EVERYBODY}
         return max((role for group, role in self._roles.items() if group in groups), default=None)
 
 
 def networks(listed: str | None) -> list[IPv4Network | IPv6Network]:
     """The addresses of SSO_PROXIES. ValueError says which is none."""
-    found = []
-    for one in filter(None, map(str.strip, (listed or "").split(","))):
+    proxies = []
+    for entry in filter(None, map(str.strip, (listed or "").split(","))):
         try:
-            network = ip_network(one)
+            network = ip_network(entry)
         except ValueError:
-            raise ValueError(f"{one!r} is no address; write 10.0.0.5 or 10.0.0.0/24, and a,b for several") from None
+            raise ValueError(f"{entry!r} is no address; write 10.0.0.5 or 10.0.0.0/24, and a,b for several") from None
         if network.prefixlen == 0:
-            raise ValueError(f"{one!r} is everybody, who could then be anybody; name the proxy's address")
-        found.append(network)
-    return found
+            raise ValueError(f"{entry!r} is everybody, who could then be anybody; name the proxy's address")
+        proxies.append(network)
+    return proxies
 
 
 def roles_of(listed: str | None) -> dict[str, Role]:
     """Group → role of SSO_ROLES; the last `=` parts them. ValueError says which is none."""
-    found = {}
-    for one in filter(None, map(str.strip, (listed or "").split(","))):
-        group, equals, role = one.rpartition("=")
+    roles = {}
+    for entry in filter(None, map(str.strip, (listed or "").split(","))):
+        group, equals, role = entry.rpartition("=")
         if not equals or not group.strip() or role.strip().upper() not in Role.__members__:
-            raise ValueError(f"{one!r}: write GROUP=ROLE, of viewer, operator, admin; *=viewer for everybody")
-        found[group.strip()] = Role[role.strip().upper()]
-    return found
+            raise ValueError(f"{entry!r}: write GROUP=ROLE, of viewer, operator, admin; *=viewer for everybody")
+        roles[group.strip()] = Role[role.strip().upper()]
+    return roles
 
 
 def header_names(listed: str) -> tuple[bytes, bytes]:
     """Those of the user and of the groups, in lower case. ValueError where they are not two."""
-    names = [one.strip().lower() for one in listed.split(",")]
+    names = [name.strip().lower() for name in listed.split(",")]
     if len(names) != len({*names}) or len(names) != len(("user", "groups")) or not all(map(_NAME.fullmatch, names)):
         raise ValueError(f"{listed!r}: write the names of two headers, USER,GROUPS; the usual ones are {HEADERS}")
     return names[0].encode(), names[1].encode()

@@ -90,20 +90,20 @@ class Tokens:
     def find(self, token: str) -> Caller | None:
         """Who has this token. Takes as long for a wrong one as for a right one."""
         self._renew()
-        digest, found = _digest(token), None
+        digest, holder = _digest(token), None
         for known, who in self._known.items():
             if compare_digest(known, digest):
-                found = who
-        return found
+                holder = who
+        return holder
 
     def find_by(self, fits: Callable[[str], bool]) -> Caller | None:
         """Who has the token whose digest fits. Looks at all of them."""
         self._renew()
-        found = None
+        holder = None
         for known, who in self._known.items():
             if fits(known):
-                found = who
-        return found
+                holder = who
+        return holder
 
     @staticmethod
     def digest(token: str) -> str:
@@ -140,13 +140,13 @@ def read(path: Path) -> dict[str, Caller]:
     entries = document.get("tokens") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not entries:
         raise TokensError(f"API_TOKENS_FILE {path}: has no list `tokens`; write at least one")
-    found: dict[str, Caller] = {}
+    callers: dict[str, Caller] = {}
     for number, entry in enumerate(entries, 1):
         digest, who = _entry(entry, f"API_TOKENS_FILE {path}, token {number}")
-        if digest in found:
+        if digest in callers:
             raise TokensError(f"API_TOKENS_FILE {path}, token {number}: the same token stands there twice")
-        found[digest] = who
-    return found
+        callers[digest] = who
+    return callers
 
 
 def _entry(entry: Any, where: str) -> tuple[str, Caller]:
@@ -184,7 +184,7 @@ def _digest(token: str) -> str:
 
 def _stamp(path: Path) -> tuple[int, int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise TokensError(f"API_TOKENS_FILE {path}: {error.strerror}; name a readable file") from None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -29,9 +29,9 @@ def read(data: bytes) -> Carried:
     """The address-settings, in their order. ImportRefused where it is no such file."""
     settings = _settings(data)
     out = Carried()
-    for match, line, found in settings:
+    for match, line, texts in settings:
         try:
-            _setting(match, found, out)
+            _setting(match, texts, out)
         except ImportRefused as error:
             raise ImportRefused(str(error), line=line) from None
     return out
@@ -39,7 +39,7 @@ def read(data: bytes) -> Carried:
 
 def _settings(data: bytes) -> list[tuple[str, int, dict[str, str]]]:
     """Each address-setting: its match, its line, and its keys with their texts."""
-    found: list[tuple[str, int, dict[str, str]]] = []
+    settings: list[tuple[str, int, dict[str, str]]] = []
     path: list[str] = []
     text: list[str] = []
 
@@ -51,12 +51,12 @@ def _settings(data: bytes) -> list[tuple[str, int, dict[str, str]]]:
         if path[-1] == "address-setting":
             if "match" not in attributes:
                 raise _refused(parser, "an address-setting without match; write the addresses that it is for")
-            found.append((attributes["match"], parser.CurrentLineNumber, {}))
+            settings.append((attributes["match"], parser.CurrentLineNumber, {}))
 
     def end(_name: str) -> None:
         name = path.pop()
         if path and path[-1] == "address-setting":
-            found[-1][2][name] = "".join(text).strip()
+            settings[-1][2][name] = "".join(text).strip()
 
     def refuse(*_: object) -> None:
         raise _refused(parser, "a document type or entity; write the file without")
@@ -68,31 +68,31 @@ def _settings(data: bytes) -> list[tuple[str, int, dict[str, str]]]:
     try:
         parser.Parse(data, True)  # noqa: FBT003 - as expat has it
     except expat.ExpatError as error:
-        said = f"not XML: {expat.ErrorString(error.code)}; is --from right? Else export it again"
-        raise ImportRefused(said, line=error.lineno) from None
-    if not found:
+        message = f"not XML: {expat.ErrorString(error.code)}; is --from right? Else export it again"
+        raise ImportRefused(message, line=error.lineno) from None
+    if not settings:
         raise ImportRefused("no address-setting in it; name the broker.xml of an Artemis broker", line=1)
-    return found
+    return settings
 
 
 def _refused(parser: expat.XMLParserType, message: str) -> ImportRefused:
     return ImportRefused(message, line=parser.CurrentLineNumber)
 
 
-def _setting(match: str, found: Mapping[str, str], out: Carried) -> None:
+def _setting(match: str, texts: Mapping[str, str], out: Carried) -> None:
     where = f"address-setting {match}"
     words = match.replace("/", ".") if "." not in match else match
     if _WILDCARDS.search(words):
         out.leave(where, "mixes a word with a wildcard; write pattern: with a regular expression by hand")
         return
     definition: dict[str, object] = {}
-    for key, text in found.items():
+    for key, text in texts.items():
         _key(key, text, definition, where, out)
     if not definition:
         out.leave(where, "has no key about dead letters")
         return
-    address = found.get("dead-letter-address", "")
-    creates = found.get("auto-create-dead-letter-resources", "").lower() == "true"
+    address = texts.get("dead-letter-address", "")
+    creates = texts.get("auto-create-dead-letter-resources", "").lower() == "true"
     if (
         not address
         and "max-delivery-attempts" in definition

@@ -15,18 +15,18 @@ def read(data: bytes, parse: Parse = parsed_json) -> Carried:
     """A policy for each queue. ImportRefused for what EMQ itself would refuse."""
     document = parse(data)
     requests = document if isinstance(document, list) else [document]
-    found = [_request(one, at + 1) for at, one in enumerate(requests)]
+    queues = [_request(item, at + 1) for at, item in enumerate(requests)]
     out = Carried()
-    sources, targets = {name for name, _, _, _ in found}, {target: name for name, target, _, _ in found}
-    if len(sources) != len(found):
-        names = [name for name, _, _, _ in found]
+    sources, targets = {name for name, _, _, _ in queues}, {target: name for name, target, _, _ in queues}
+    if len(sources) != len(queues):
+        names = [name for name, _, _, _ in queues]
         at = next(at for at, name in enumerate(names) if name in names[:at])
         raise ImportRefused(f"queue {names[at]} has two redrive policies; EMQ allows one: keep one", near=requests[at])
-    for one, (name, target, attempts, others) in zip(requests, found, strict=True):
+    for request, (name, target, attempts, others) in zip(requests, queues, strict=True):
         if target in sources:
             raise ImportRefused(
                 f"queue {target} is the DLQ of {targets[target]} and has a redrive policy; EMQ forbids both: keep one",
-                near=one,
+                near=request,
             )
         for key in others:
             out.leave(f"queue {name}, {key}", "is not known, and not about dead letters")
@@ -41,8 +41,8 @@ def read(data: bytes, parse: Parse = parsed_json) -> Carried:
     return out
 
 
-def _request(one: Any, number: int) -> tuple[str, str, int, list[str]]:
-    request = mapping(one, f"policy {number}")
+def _request(item: Any, number: int) -> tuple[str, str, int, list[str]]:
+    request = mapping(item, f"policy {number}")
     name = request.get("queueName")
     if not isinstance(name, str) or not name:
         raise ImportRefused(f"policy {number}: queueName is missing; write the name of the queue")

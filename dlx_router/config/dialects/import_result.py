@@ -61,26 +61,26 @@ class Carried:
 
     def _unique(self, name: str) -> str:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "policy"
-        found, number = plain, 1
-        while found in self._names:
+        unique, number = plain, 1
+        while unique in self._names:
             number += 1
-            found = f"{plain}-{number}"
-        self._names.add(found)
-        return found
+            unique = f"{plain}-{number}"
+        self._names.add(unique)
+        return unique
 
 
 def as_yaml(carried: Carried, origin: str) -> str:
     """A policy file: the policies, and the report as comments above them."""
-    head = [f"Imported from {origin}.", *(f"Not carried over: {one}" for one in carried.left)]
+    head = [f"Imported from {origin}.", *(f"Not carried over: {item}" for item in carried.left)]
     return policy_file(head, [(policy, ()) for policy in carried.policies])
 
 
 def policy_file(head: Iterable[str], policies: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> str:
     """A policy file: comments at its head, and policies as plain values, each below the comments about it."""
-    lines = [f"# {printable(one)}".rstrip() for one in head]
+    lines = [f"# {printable(comment)}".rstrip() for comment in head]
     lines += ["version: 1", "policies:" if policies else "policies: []"]
-    for policy, said in policies:
-        lines += [f"  # {printable(one)}".rstrip() for one in said]
+    for policy, comments in policies:
+        lines += [f"  # {printable(comment)}".rstrip() for comment in comments]
         lead = "  - "
         for key, value in policy.items():
             lines += _lines(key, value, lead)
@@ -96,7 +96,7 @@ def written(definition: Mapping[str, Any]) -> list[str]:
 def _lines(key: str, value: object, lead: str) -> list[str]:
     if isinstance(value, Mapping) and key in {"definition", "on"}:
         inner = " " * (len(lead) + 2)
-        return [f"{lead}{key}:", *(line for name, one in value.items() for line in _lines(name, one, inner))]
+        return [f"{lead}{key}:", *(line for name, item in value.items() for line in _lines(name, item, inner))]
     return [f"{lead}{word(key)}: {_value(value)}"]
 
 
@@ -106,7 +106,7 @@ def _value(value: object) -> str:
     if isinstance(value, int | float):
         return f"{value}"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{word(str(key))}: {_value(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{word(str(key))}: {_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ", ".join(map(_value, value)) + "]"
     return word(str(value))
@@ -139,19 +139,19 @@ def parsed_json(data: bytes) -> Any:
         line = data.count(b"\n", 0, error.start) + 1
         raise ImportRefused(f"byte {error.start} is not UTF-8; save the file as UTF-8", line=line) from None
     except json.JSONDecodeError as error:
-        said = f"not JSON: {error.msg} (column {error.colno}); is --from right? Else export it again"
-        raise ImportRefused(said, line=error.lineno) from None
+        message = f"not JSON: {error.msg} (column {error.colno}); is --from right? Else export it again"
+        raise ImportRefused(message, line=error.lineno) from None
     except ValueError as error:
         raise ImportRefused(f"not JSON: {error}; is --from right? Else export it again", line=1) from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"key {twice[:60]!r} is written twice in an object")
-    return found
+    return document
 
 
 def _refused(text: str) -> None:

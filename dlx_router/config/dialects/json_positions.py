@@ -63,7 +63,7 @@ def _placed(node: Node, eye: _Eye) -> Any:
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Items):
-        return [_placed(one, eye) for one in node.items]
-    found = _Placed({key.text: _placed(one, eye) for key, one in node.pairs})
-    found.line, found.eye = node.line, eye
-    return found
+        return [_placed(item, eye) for item in node.items]
+    placed = _Placed({key.text: _placed(value, eye) for key, value in node.pairs})
+    placed.line, placed.eye = node.line, eye
+    return placed

@@ -29,12 +29,12 @@ def read(data: bytes, parse: Parse = parsed_json, *, but: Collection[tuple[str, 
         raise ImportRefused("no policies and no queues in it; export with rabbitmqctl export_definitions")
     out = Carried()
     vhost = document.get("vhost") if isinstance(document.get("vhost"), str) else None
-    for one in _items(document, "policies"):
-        if ("policy", one.get("vhost", vhost), one.get("name")) not in but:
-            _policy(one, out, vhost)
-    for one in _items(document, "queues"):
-        if ("queue", one.get("vhost", vhost), one.get("name")) not in but:
-            _queue(one, out, vhost)
+    for policy in _items(document, "policies"):
+        if ("policy", policy.get("vhost", vhost), policy.get("name")) not in but:
+            _policy(policy, out, vhost)
+    for queue in _items(document, "queues"):
+        if ("queue", queue.get("vhost", vhost), queue.get("name")) not in but:
+            _queue(queue, out, vhost)
     return out
 
 
@@ -42,14 +42,14 @@ def _items(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     items = document.get(key, [])
     if not isinstance(items, list):
         raise ImportRefused(f"{key}: expected a list, found {kind_of(items)}; export it again")
-    return [mapping(one, f"{key}[{at}]") for at, one in enumerate(items)]
+    return [mapping(item, f"{key}[{at}]") for at, item in enumerate(items)]
 
 
-def _policy(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
-    name, pattern = str(one.get("name", "policy")), one.get("pattern")
+def _policy(policy: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
+    name, pattern = str(policy.get("name", "policy")), policy.get("pattern")
     where = f"policy {name}"
-    apply_to = one.get("apply-to", "all")
-    definition = mapping(one.get("definition", {}), f"{where}, definition")
+    apply_to = policy.get("apply-to", "all")
+    definition = mapping(policy.get("definition", {}), f"{where}, definition")
     if apply_to not in _QUEUES:
         out.leave(where, f"applies to {apply_to}, which have no dead letters of this kind; keep it in RabbitMQ")
         return
@@ -64,19 +64,19 @@ def _policy(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
     except RegexError as error:
         out.leave(where, f"its pattern needs a backtracking engine ({error}); write match: or pattern: by hand")
         return
-    more: dict[str, Any] = {"vhost": one.get("vhost", vhost)} if one.get("vhost", vhost) else {}
+    more: dict[str, Any] = {"vhost": policy.get("vhost", vhost)} if policy.get("vhost", vhost) else {}
     more |= {"apply-to": apply_to} if apply_to not in {"all", "queues"} else {}
-    more |= {"priority": one["priority"]} if one.get("priority") else {}
+    more |= {"priority": policy["priority"]} if policy.get("priority") else {}
     out.add(name, {"pattern": pattern or ".*"}, carried, **more, inherit=False)
 
 
-def _queue(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
-    name = one.get("name")
+def _queue(queue: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
+    name = queue.get("name")
     if not isinstance(name, str):
         raise ImportRefused("a queue without a name; export it again")
     arguments = {
         key.removeprefix("x-"): value
-        for key, value in mapping(one.get("arguments") or {}, f"queue {name}, arguments").items()
+        for key, value in mapping(queue.get("arguments") or {}, f"queue {name}, arguments").items()
         if key.startswith("x-")
     }
     carried = {key: value for key, value in arguments.items() if key in KEYS and key.startswith("dead-letter-")}
@@ -85,30 +85,30 @@ def _queue(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
     out.leave(f"queue {name}", "its arguments stay as they are, and no policy changes them (DLX201); declare it anew "
               "without them, or attach the queue where its dead letters end, and name their exchange in "
               "dead-letter-exchanges")  # fmt: skip
-    place = one.get("vhost", vhost)
+    place = queue.get("vhost", vhost)
     more: dict[str, Any] = {"vhost": place} if place else {}
     definition = _definition(carried, f"queue {name}", out)
     if definition:
         out.add(f"queue-{name}", {"queue": name}, definition, **more, priority=1000)
 
 
-def _definition(said: Mapping[str, Any], where: str, out: Carried) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in said.items():
+def _definition(settings: Mapping[str, Any], where: str, out: Carried) -> dict[str, Any]:
+    carried: dict[str, Any] = {}
+    for key, value in settings.items():
         if key in KEYS:
-            found[key] = _braced(value) if key == "dead-letter-routing-key" else value
+            carried[key] = _braced(value) if key == "dead-letter-routing-key" else value
         else:
             out.leave(f"{where}, {key}", _WHY.get(key, _KEPT))
-    if "dead-letter-routing-key" in found and "dead-letter-exchange" not in found:
-        del found["dead-letter-routing-key"]
+    if "dead-letter-routing-key" in carried and "dead-letter-exchange" not in carried:
+        del carried["dead-letter-routing-key"]
         out.leave(f"{where}, dead-letter-routing-key", "has no effect without dead-letter-exchange")
-    if found.get("dead-letter-exchange") == "" and "dead-letter-routing-key" not in found:
-        del found["dead-letter-exchange"]
+    if carried.get("dead-letter-exchange") == "" and "dead-letter-routing-key" not in carried:
+        del carried["dead-letter-exchange"]
         out.leave(f"{where}, dead-letter-exchange", 'is "" without a routing key, which returns letters to their own '
                   "queue; left out, so that they go to an auto-created DLQ")  # fmt: skip
-    if "dead-letter-exchange" in found:  # native dead lettering tries nothing again
-        found["retry-on"] = []
-    return found
+    if "dead-letter-exchange" in carried:  # native dead lettering tries nothing again
+        carried["retry-on"] = []
+    return carried
 
 
 def _braced(value: object) -> object:

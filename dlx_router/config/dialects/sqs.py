@@ -20,7 +20,7 @@ _WHY: Final = {
     "RedriveAllowPolicy": "says which queues may use a DLQ; here rights do (dlx-router permissions)",
     "KmsMasterKeyId": "is about encryption at rest",
 }
-_TELLS_NOTHING: Final = frozenset(
+_IRRELEVANT: Final = frozenset(
     {
         "QueueArn",
         "QueueUrl",
@@ -46,12 +46,12 @@ def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """One queue, a list of them, or an object of queue names; attributes under "Attributes" or by themselves."""
     many = document if isinstance(document, list) else [document]
     if isinstance(document, dict) and document and "RedrivePolicy" not in document and "Attributes" not in document:
-        many = [{"QueueName": name, **mapping(one, f"queue {name}")} for name, one in document.items()]
-    for at, one in enumerate(many):
-        found = mapping(one, f"queue {at + 1}")
-        attributes = mapping(found.get("Attributes", found), f"queue {at + 1}, Attributes")
-        arn = attributes.get("QueueArn") or found.get("QueueUrl") or ""
-        name = found.get("QueueName") or _last(str(arn))
+        many = [{"QueueName": name, **mapping(value, f"queue {name}")} for name, value in document.items()]
+    for at, item in enumerate(many):
+        queue = mapping(item, f"queue {at + 1}")
+        attributes = mapping(queue.get("Attributes", queue), f"queue {at + 1}, Attributes")
+        arn = attributes.get("QueueArn") or queue.get("QueueUrl") or ""
+        name = queue.get("QueueName") or _last(str(arn))
         if not name:
             raise ImportRefused(f"queue {at + 1} has neither QueueArn, QueueUrl nor QueueName; add one of them")
         yield str(name), attributes
@@ -74,13 +74,13 @@ def _queue(name: str, attributes: Mapping[str, Any], out: Carried) -> None:
     for key in attributes:
         if key in _WHY:
             out.leave(f"{where}, {key}", _WHY[key])
-        elif key not in _TELLS_NOTHING | {"RedrivePolicy", "VisibilityTimeout", "QueueName"}:
+        elif key not in _IRRELEVANT | {"RedrivePolicy", "VisibilityTimeout", "QueueName"}:
             out.leave(f"{where}, {key}", "is not about dead letters")
     if "RedrivePolicy" not in attributes:
         out.leave(where, "has no RedrivePolicy: nothing dies there")
         return
-    said = attributes["RedrivePolicy"]
-    redrive = mapping(_inner(said, where) if isinstance(said, str) else said, f"{where}, RedrivePolicy")
+    value = attributes["RedrivePolicy"]
+    redrive = mapping(_inner(value, where) if isinstance(value, str) else value, f"{where}, RedrivePolicy")
     count, target = whole(redrive.get("maxReceiveCount")), redrive.get("deadLetterTargetArn")
     if count is None or not 1 <= count <= MOST:
         received = f"maxReceiveCount {redrive.get('maxReceiveCount')!r:.60}"

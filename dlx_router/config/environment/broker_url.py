@@ -20,8 +20,8 @@ class BrokerAddress:
 
 def broker_address(url: str) -> BrokerAddress:
     """Parse an AMQP URL as `wire.address.parse`, the password kept from every repr; ValueError says what is wrong."""
-    found = address.parse(url)
-    return BrokerAddress(found.hosts, found.user, SecretStr(found.password), found.vhost, found.tls)
+    parsed = address.parse(url)
+    return BrokerAddress(parsed.hosts, parsed.user, SecretStr(parsed.password), parsed.vhost, parsed.tls)
 
 
 def management_url(url: str) -> str:

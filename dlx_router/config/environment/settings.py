@@ -191,7 +191,9 @@ class Settings(BaseSettings):
         try:
             settings = cls(**dict[str, Any](overrides or {}))
         except ValidationError as error:
-            raise SettingsError(*(_problem(one["loc"], one["msg"], one["input"]) for one in error.errors())) from None
+            raise SettingsError(
+                *(_problem(detail["loc"], detail["msg"], detail["input"]) for detail in error.errors())
+            ) from None
         settings.broker_address()
         if settings.has_management():
             settings.management_credentials()
@@ -256,12 +258,14 @@ class Settings(BaseSettings):
 
     def warnings(self) -> tuple[str, ...]:
         """What is set but has no effect: unknown variables, TLS without amqps, an index without a journal."""
-        said = []
+        messages = []
         if any((self.tls_ca, self.tls_cert, self.tls_server_name)) and not self._has_tls():
-            said.append(f"{PREFIX}TLS_* is set, but the broker's URL begins with amqp://; write amqps:// for TLS")
+            messages.append(f"{PREFIX}TLS_* is set, but the broker's URL begins with amqp://; write amqps:// for TLS")
         if self.index_path is not None and self.journal == "off":
-            said.append(f"{variable('index_path')} is set, but {variable('journal')}=off: there is nothing to index")
-        return (*said, *unknown_variables(os.environ))
+            messages.append(
+                f"{variable('index_path')} is set, but {variable('journal')}=off: there is nothing to index"
+            )
+        return (*messages, *unknown_variables(os.environ))
 
     def _has_tls(self) -> bool:
         secure = self.has_management() and self.management_credentials().startswith("https:")
@@ -289,10 +293,11 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _suggested(name: str, known: set[str]) -> str:
-    words = {one.removeprefix(PREFIX).replace("_", "-").lower(): one for one in known}
+    words = {candidate.removeprefix(PREFIX).replace("_", "-").lower(): candidate for candidate in known}
     hint = nearest(name.removeprefix(PREFIX), words)
     return next(
-        (f"; did you mean {one}?" for word, one in words.items() if f'"{word}"' in hint), "; see dlx-router run --help"
+        (f"; did you mean {candidate}?" for word, candidate in words.items() if f'"{word}"' in hint),
+        "; see dlx-router run --help",
     )
 
 
@@ -313,8 +318,8 @@ def _problem(where: tuple[int | str, ...], message: str, given: object) -> str:
         return f"{where[0]}: {text}"
     field = Settings.model_fields[name]
     secret = "SecretStr" in str(field.annotation) or not isinstance(given, str | int)
-    found = "" if secret else f", found {shown(str(given))}"
+    actual = "" if secret else f", found {shown(str(given))}"
     if message != text:
-        return f"{where[0]}: {text}{found}"
+        return f"{where[0]}: {text}{actual}"
     default = f"; the default is {default_text(name)}" if default_text(name) else ""
-    return f"{variable(name)}: {text[:1].lower()}{text[1:]}{found}{default}; it is: {field.description}"
+    return f"{variable(name)}: {text[:1].lower()}{text[1:]}{actual}{default}; it is: {field.description}"

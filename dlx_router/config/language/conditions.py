@@ -20,7 +20,7 @@ TEXTS: Final = ("reason", "cause", "queue", "exchange", "routing_key", "vhost", 
 NUMBERS: Final = ("attempts", "redrives", "age", "size")
 _STRING: Final = r"[rR]?(?:\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
 _TOKENS: Final = re.compile(rf"(?P<gap>\s+|//[^\n]*)|(?P<text>{_STRING})|(?P<word>[A-Za-z_]\w*)|(?P<mark>.)", re.DOTALL)
-_SAID: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
+_COMPILER_ERROR: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 
 
 class ConditionError(ValueError):
@@ -43,7 +43,7 @@ def condition(text: str) -> Condition:
     if len(text) > MAX_CHARS:
         raise ConditionError(f"has {len(text)} characters, at most {MAX_CHARS} are possible; write several conditions")
     expression = _expression(text)
-    tokens = [one for one in _tokens(text) if one.kind != "gap"]
+    tokens = [token for token in _tokens(text) if token.kind != "gap"]
     headers, pointers = _asked(text, tokens, "header"), _asked(text, tokens, "body")
     for pointer, at in pointers:
         if pointer and not pointer.startswith("/"):
@@ -75,15 +75,15 @@ class _Compiled:
         """Whether it holds. Raises ConditionFailed, and nothing else."""
         _seen.view = view
         try:
-            found = self._expression.eval(data=view.variables)
-            answer = found.value()
+            result = self._expression.eval(data=view.variables)
+            answer = result.value()
         except (RuntimeError, ValueError, TypeError, UnicodeError) as error:
             raise ConditionFailed(_without_values(_plain(error))) from None
         finally:
             _seen.view = None
         if answer is True or answer is False:
             return answer
-        failed = found.type() == _error_type()
+        failed = result.type() == _error_type()
         raise ConditionFailed(_without_values(_plain(answer)) if failed else "neither true nor false")
 
 
@@ -118,11 +118,11 @@ def _environment() -> Any:
     return cel.NewEnv(variables=variables, functions=functions), (kind.BOOL, kind.DYN)
 
 
-def _advice(text: str, said: str) -> str:
+def _advice(text: str, message: str) -> str:
     """What now, for what people write first."""
-    if "token recognition error at: '= '" in said:
+    if "token recognition error at: '= '" in message:
         return "; compare with =="
-    if (name := re.search(r"undeclared reference to '(\w+)'", said)) is None:
+    if (name := re.search(r"undeclared reference to '(\w+)'", message)) is None:
         return ""
     if re.search(rf"(header|body)\(\s*{name[1]}", text):
         return '; put the name in quotes: header("x-error"), body("/order")'
@@ -134,10 +134,10 @@ def _expression(text: str) -> Any:
     try:
         expression = environment.compile(text)
     except (RuntimeError, ValueError, UnicodeError) as error:
-        said = _SAID.search(str(error))
-        if said is None:
+        match = _COMPILER_ERROR.search(str(error))
+        if match is None:
             raise ConditionError(_plain(error)) from None
-        raise ConditionError(f"{said[3]}{_advice(text, said[3])}", int(said[1]), int(said[2])) from None
+        raise ConditionError(f"{match[3]}{_advice(text, match[3])}", int(match[1]), int(match[2])) from None
     if not any(expression.return_type() == kind for kind in boolean):
         raise ConditionError(f"is {expression.return_type().name()}, neither true nor false; compare it with something")
     return expression
@@ -150,9 +150,9 @@ def _error_type() -> Any:
     return cel.Type.ERROR
 
 
-def _without_values(said: str) -> str:
+def _without_values(message: str) -> str:
     """What is quoted may come from the message, and the log is no place for that."""
-    return re.split(r"[:'\"(]", said)[0].strip()
+    return re.split(r"[:'\"(]", message)[0].strip()
 
 
 def _plain(error: object) -> str:
@@ -160,15 +160,17 @@ def _plain(error: object) -> str:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    for found in _TOKENS.finditer(text):
-        assert found.lastgroup is not None
-        yield _Token(found.lastgroup, found[0], found.start())
+    for match in _TOKENS.finditer(text):
+        assert match.lastgroup is not None
+        yield _Token(match.lastgroup, match[0], match.start())
 
 
 def _asked(text: str, tokens: Sequence[_Token], function: str) -> list[tuple[str, int]]:
     """What is given to each call of `header` or `body`; it must stand there."""
     asked = _literals(tokens, function)
-    calls = [at for at, one in enumerate(tokens[:-1]) if one[:2] == ("word", function) and tokens[at + 1].text == "("]
+    calls = [
+        at for at, token in enumerate(tokens[:-1]) if token[:2] == ("word", function) and tokens[at + 1].text == "("
+    ]
     if len(asked) < len(calls):
         known = {at for _, at in asked}
         missing = next(tokens[at] for at in calls if tokens[at + 2].at not in known)
@@ -180,14 +182,14 @@ def _asked(text: str, tokens: Sequence[_Token], function: str) -> list[tuple[str
 
 def _literals(tokens: Sequence[_Token], function: str, *, last: bool = False) -> list[tuple[str, int]]:
     """The literal that is the only argument of each call (`last`: or the last one), and where it stands."""
-    found: list[tuple[str, int]] = []
-    for at, one in enumerate(tokens):
-        if one[:2] != ("word", function) or [two.text for two in tokens[at + 1 : at + 2]] != ["("]:
+    literals: list[tuple[str, int]] = []
+    for at, token in enumerate(tokens):
+        if token[:2] != ("word", function) or [following.text for following in tokens[at + 1 : at + 2]] != ["("]:
             continue
         argument = _last_argument(tokens, at + 2) if last else tokens[at + 2 : at + 4]
         if len(argument) == 2 and argument[0].kind == "text" and argument[1].text == ")":  # noqa: PLR2004 - the literal and the bracket behind it
-            found.append((argument[0].text, argument[0].at))
-    return found
+            literals.append((argument[0].text, argument[0].at))
+    return literals
 
 
 def _last_argument(tokens: Sequence[_Token], start: int) -> Sequence[_Token]:

@@ -73,10 +73,10 @@ class Substitute:
 
     def __call__(self, text: str) -> str | None:
         data = _bytes(text)
-        if (found := self.expression.search(data)) is None:
+        if (match := self.expression.search(data)) is None:
             return None
-        new = b"".join(part if isinstance(part, bytes) else found.group(part) or b"" for part in self.parts)
-        return (data[: found.start()] + new + data[found.end() :]).decode(errors="surrogateescape")
+        new = b"".join(part if isinstance(part, bytes) else match.group(part) or b"" for part in self.parts)
+        return (data[: match.start()] + new + data[match.end() :]).decode(errors="surrogateescape")
 
 
 def substitute(match: str, replace: str) -> Substitute:
@@ -96,7 +96,7 @@ def substitute(match: str, replace: str) -> Substitute:
 
 
 def _escapes(replace: str) -> list[tuple[str | None, str]]:
-    return [(found[1], found[2] or "") for found in _REPLACEMENT.finditer(replace)]
+    return [(match[1], match[2] or "") for match in _REPLACEMENT.finditer(replace)]
 
 
 def _group(number: int, groups: int) -> int:

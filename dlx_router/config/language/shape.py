@@ -31,16 +31,16 @@ class Shape:
         if not isinstance(node, Pairs):
             report.error(BAD_VALUE, node.line, f"expected {self.what} (a mapping), found {described(node)}")
             return None
-        found: dict[str, Field] = {}
+        fields: dict[str, Field] = {}
         for key, value in node.pairs:
             if (parser := self.parsers.get(key.text)) is None:
                 self._unknown(key, report)
                 continue
             try:
-                found[key.text] = Field(parser(value), key.line)
+                fields[key.text] = Field(parser(value), key.line)
             except Rejected as error:
                 rejected(error, report, key.text)
-        return found
+        return fields
 
     def _unknown(self, key: Scalar, report: Report) -> None:
         if key.text in self.hints:

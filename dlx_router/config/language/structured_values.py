@@ -26,19 +26,19 @@ def mapping(parsers: Mapping[str, Parser], wanted: str, *, required: bool = Fals
     def parse(node: Node) -> dict[str, Any]:
         if not isinstance(node, Pairs) or not node.pairs:
             raise unexpected(node, wanted)
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         problems: list[Problem] = []
         for key, value in node.pairs:
             try:
-                found[key.text] = _known(key, parsers, wanted)(value)
+                fields[key.text] = _known(key, parsers, wanted)(value)
             except Rejected as error:
                 problems += error.problems
-        missing = [key for key in parsers if required and all(key != one.text for one, _ in node.pairs)]
+        missing = [key for key in parsers if required and all(key != name.text for name, _ in node.pairs)]
         if missing and not problems:
             problems.append(Problem(node.line, f"{', '.join(missing)} missing; write {wanted}"))
         if problems:
             raise Rejected(*problems)
-        return found
+        return fields
 
     return parse
 
@@ -104,15 +104,15 @@ _JOURNAL: Final = mapping(
 @takes(_OUTAGE.schema)
 def outage(node: Node) -> Outage:
     """Key `outage`."""
-    found = _OUTAGE(node)
-    return Outage(found["deaths"], found["within"], found["probe-every"])
+    fields = _OUTAGE(node)
+    return Outage(fields["deaths"], fields["within"], fields["probe-every"])
 
 
 @takes(_ALERT.schema)
 def alert(node: Node) -> Alert:
     """Key `alert`."""
-    found = _ALERT(node)
-    return Alert(found.get("depth"), found.get("oldest"), found.get("rate"))
+    fields = _ALERT(node)
+    return Alert(fields.get("depth"), fields.get("oldest"), fields.get("rate"))
 
 
 @takes(_JOURNAL.schema)

@@ -37,9 +37,9 @@ class Explanation(NamedTuple):
 
 def explained(policies: PolicySet, *, vhost: str, queue: str, reason: str, queue_type: str | None) -> Explanation:
     """By the resolution that the daemon obeys. `reason` "": what holds before any overlay."""
-    found = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
+    effective = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
     left_out = policies.left_out(vhost=vhost, queue=queue, queue_type=queue_type)
-    return Explanation(*((), ()) if found is None else (found.names, tuple(key_rows(found))), left_out)
+    return Explanation(*((), ()) if effective is None else (effective.names, tuple(key_rows(effective))), left_out)
 
 
 def key_rows(effective: Effective) -> Iterator[KeyRow]:
@@ -91,11 +91,11 @@ def value_text(key: Key, value: Any) -> str:  # noqa: PLR0911 - each key has a t
         case Rewrite():
             return f"{value.match} → {value.replace}"
         case Outage() | Alert():
-            return ", ".join(f"{name}: {one}" for name, one in _parts(value).items() if one)
+            return ", ".join(f"{name}: {text}" for name, text in _parts(value).items() if text)
         case dict():
-            return ", ".join(f"{name}: {value_text(key, one)}" for name, one in value.items())
+            return ", ".join(f"{name}: {value_text(key, item)}" for name, item in value.items())
         case tuple():
-            return f"[{', '.join(value_text(key, one) for one in value)}]"
+            return f"[{', '.join(value_text(key, item) for item in value)}]"
         case _:
             return str(value) or '""'
 
@@ -105,5 +105,5 @@ def _parts(value: Outage | Alert) -> dict[str, str]:
     if isinstance(value, Outage):
         within, probe = duration_text(value.within_ms), duration_text(value.probe_ms)
         return {"deaths": str(value.deaths), "within": within, "probe-every": probe}
-    depth, rate = ("" if one is None else f"{one:.15g}" for one in (value.depth, value.rate))
+    depth, rate = ("" if number is None else f"{number:.15g}" for number in (value.depth, value.rate))
     return {"depth": depth, "oldest": "" if value.oldest_ms is None else duration_text(value.oldest_ms), "rate": rate}

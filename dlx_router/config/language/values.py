@@ -186,7 +186,7 @@ def _unless(is_bad: Callable[[Any], bool], bad: dict[str, Any], parser: Parser, 
 def one_of(*choices: str) -> Parser:
     """One of a few words."""
 
-    @takes({"enum": [str(one) for one in choices]})
+    @takes({"enum": [str(choice) for choice in choices]})
     def parse(node: Node) -> str:
         value = node.text if isinstance(node, Scalar) else None
         if value in choices:
@@ -212,7 +212,7 @@ def list_of(item: Parser, wanted: str, *, max_items: int = 100) -> Parser:
             raise unexpected(node, wanted)
         if len(node.items) > max_items:
             raise rejected(node, f"has {len(node.items)} items, at most {max_items} are possible")
-        return _all([(item, one) for one in node.items])
+        return _all([(item, entry) for entry in node.items])
 
     return parse
 

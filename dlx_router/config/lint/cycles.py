@@ -18,7 +18,7 @@ _QUORUM_KEYS: Final = ("delivery-limit", "requeue-is-death")
 
 def findings_of(policies: PolicySet) -> Iterator[Finding]:
     """Cycles among the queues that policies name by `queue:`, each once, and keys for another type."""
-    named = {one.selector.text: one for one in policies.policies if one.selector.kind is SelectorKind.QUEUE}
+    named = {policy.selector.text: policy for policy in policies.policies if policy.selector.kind is SelectorKind.QUEUE}
     in_cycle: set[str] = set()
     for name, policy in named.items():
         yield from _to_itself(name, policy, policies)
@@ -61,14 +61,14 @@ def _target(policy: Effective | None, queue: str) -> str | None:
 
 def written_targets(policies: PolicySet) -> dict[str, str]:
     """The queues that surely get dead letters, by names that are written → a policy that sends them there."""
-    found: dict[str, str] = {}
+    senders: dict[str, str] = {}
     for policy in policies.policies:
         queue = policy.selector.text if policy.selector.kind is SelectorKind.QUEUE else ""
         effective = _of_queue(policies, policy, queue, "rejected") if queue else None
         target = _target(effective or policies.effective((policy,), "rejected"), queue)
         if target is not None and (queue or effective is None) and _is_written(policy, queue):
-            found.setdefault(target, policy.name)
-    return found
+            senders.setdefault(target, policy.name)
+    return senders
 
 
 def _is_written(policy: Policy, queue: str) -> bool:

@@ -15,7 +15,7 @@ _SARIF: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def counts(findings: Sequence[Finding]) -> dict[str, int]:
     """How many errors and warnings there are."""
-    errors = sum(one.severity is Severity.ERROR for one in findings)
+    errors = sum(finding.severity is Severity.ERROR for finding in findings)
     return {"errors": errors, "warnings": len(findings) - errors}
 
 
@@ -27,8 +27,14 @@ def as_text(findings: Sequence[Finding]) -> str:
 def as_json(findings: Sequence[Finding]) -> str:
     """One JSON object: the findings, and how many errors and warnings they are."""
     rows = [
-        {"code": one.code, "severity": one.severity.value, "file": one.file, "line": one.line, "message": one.message}
-        for one in findings
+        {
+            "code": finding.code,
+            "severity": finding.severity.value,
+            "file": finding.file,
+            "line": finding.line,
+            "message": finding.message,
+        }
+        for finding in findings
     ]
     return json.dumps({"findings": rows, **counts(findings)}, indent=2)
 
@@ -36,8 +42,9 @@ def as_json(findings: Sequence[Finding]) -> str:
 def as_github(findings: Sequence[Finding]) -> str:
     """A workflow command each, which GitHub shows as an annotation at the line."""
     return "\n".join(
-        f"::{one.severity} file={_property(one.file)},line={one.line},title={_property(one.code)}::{_data(one.message)}"
-        for one in findings
+        f"::{finding.severity} file={_property(finding.file)},line={finding.line},"
+        f"title={_property(finding.code)}::{_data(finding.message)}"
+        for finding in findings
     )
 
 
@@ -56,7 +63,11 @@ def as_sarif(findings: Sequence[Finding]) -> str:
         for code, title in sorted(TITLES.items())
     ]
     driver = {"name": "dlx-router", "version": __version__, "rules": rules}
-    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": [_result(one) for one in findings]}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(finding) for finding in findings],
+    }
     return json.dumps({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}, indent=2)
 
 

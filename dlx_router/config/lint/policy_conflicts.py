@@ -32,7 +32,7 @@ _ANY: Final = "\x00any"
 
 def findings_of(policies: PolicySet) -> list[Finding]:
     """All findings about the set, each once, in order of file and line."""
-    found: set[Finding] = set()
+    findings: set[Finding] = set()
     effectives: list[Effective] = []
     covering = Covering(policies)
     for policy in policies.policies:
@@ -40,13 +40,13 @@ def findings_of(policies: PolicySet) -> list[Finding]:
         if policy in chain:
             effectives += _for_each_reason(chain, policies.ours)
         else:
-            found.add(_unreachable(policy, chain[-1]))
+            findings.add(_unreachable(policy, chain[-1]))
     for effective in effectives:
-        found.update(of_effective(effective))
-    found.update(_chained(policies))
+        findings.update(of_effective(effective))
+    findings.update(_chained(policies))
     for policy in policies.policies:
-        found.update(_mixed(policy))
-    return sorted(found.union(_without_effect(effectives), _ambiguous(policies.policies)))
+        findings.update(_mixed(policy))
+    return sorted(findings.union(_without_effect(effectives), _ambiguous(policies.policies)))
 
 
 def not_served(places: Sequence[tuple[str, str | None, Source]], vhosts: Sequence[str]) -> list[Finding]:
@@ -63,9 +63,9 @@ def not_served(places: Sequence[tuple[str, str | None, Source]], vhosts: Sequenc
 def _for_each_reason(chain: Sequence[Policy], ours: Names) -> Iterator[Effective]:
     """What the chain says for every reason that can make a difference."""
     wide = Selector(SelectorKind.MATCH, "#")
-    policies = tuple(replace(one, vhost=None, apply_to="queues", selector=wide) for one in chain)
+    policies = tuple(replace(policy, vhost=None, apply_to="queues", selector=wide) for policy in chain)
     merged = PolicySet(policies, ours=ours)
-    for reason in sorted({*REASONS, *(reason for one in chain for reason in one.on)}):
+    for reason in sorted({*REASONS, *(reason for policy in chain for reason in policy.on)}):
         effective = merged.resolve(vhost="", queue="", reason=reason, queue_type=None)
         assert effective is not None
         yield effective
@@ -99,7 +99,7 @@ def _until_cut(policies: Iterator[Policy], queue_type: str | None) -> list[Polic
 
 def _chained(policies: PolicySet) -> Iterator[Finding]:
     """A queue that a policy names exactly and that is another's dead-letter queue: its letters would go in circles."""
-    named = {one.selector.text: one for one in policies.policies if one.selector.kind is SelectorKind.QUEUE}
+    named = {policy.selector.text: policy for policy in policies.policies if policy.selector.kind is SelectorKind.QUEUE}
     for queue, policy in named.items():
         effective = policies.resolve(
             vhost=policy.vhost or "/", queue=queue, reason=REASONS[0], queue_type=policy.queue_type
@@ -125,8 +125,10 @@ def _grave(policy: Effective | None, queue: str) -> str | None:
 
 
 def _allows_chain(policies: PolicySet, policy: Policy, queue: str) -> bool:
-    found = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=REASONS[0], queue_type=policy.queue_type)
-    setting = None if found is None else found.settings.get("allow-chain")
+    effective = policies.resolve(
+        vhost=policy.vhost or "/", queue=queue, reason=REASONS[0], queue_type=policy.queue_type
+    )
+    setting = None if effective is None else effective.settings.get("allow-chain")
     return setting is not None and bool(setting.value)
 
 
@@ -175,26 +177,26 @@ class Covering:
     def __init__(self, policies: PolicySet) -> None:
         self._policies = policies
         self._same: dict[Selector, set[int]] = {}
-        for at, one in enumerate(policies.policies):
-            self._same.setdefault(one.selector, set()).add(at)
+        for at, policy in enumerate(policies.policies):
+            self._same.setdefault(policy.selector, set()).add(at)
         self._all = self._same.get(Selector(SelectorKind.MATCH, "#"), set())
 
     def of(self, policy: Policy) -> Iterator[Policy]:
         """The policy and those that cover it, in order of precedence."""
-        found = self._same[policy.selector] | self._all
+        places = self._same[policy.selector] | self._all
         if policy.selector.kind is not SelectorKind.PATTERN:
-            named = [set(self._policies.fitting(one)) for one in _witnesses(policy.selector)]
-            found |= set.intersection(*named)
-        for at in sorted(found):
-            one = self._policies.policies[at]
-            if one is policy or covers(one, policy):
-                yield one
+            named = [set(self._policies.fitting(queue)) for queue in _witnesses(policy.selector)]
+            places |= set.intersection(*named)
+        for at in sorted(places):
+            candidate = self._policies.policies[at]
+            if candidate is policy or covers(candidate, policy):
+                yield candidate
 
 
-def _begin_apart(one: Selector, other: Selector) -> bool:
+def _begin_apart(first: Selector, second: Selector) -> bool:
     """Whether the first words alone tell that no queue fits both; cheap, because every pair of policies is asked."""
-    words = one.text.partition(".")[0], other.text.partition(".")[0]
-    return words[0] != words[1] and one.kind is not SelectorKind.PATTERN and not {"*", "#"}.intersection(words)
+    words = first.text.partition(".")[0], second.text.partition(".")[0]
+    return words[0] != words[1] and first.kind is not SelectorKind.PATTERN and not {"*", "#"}.intersection(words)
 
 
 def _witnesses(selector: Selector) -> list[str]:
@@ -203,7 +205,7 @@ def _witnesses(selector: Selector) -> list[str]:
         return [selector.text]
     fills = ({"*": [_ANY], "#": [_ANY] * many} for many in range(3))
     words = selector.text.split(".")
-    return [".".join(one for word in words for one in fill.get(word, [word])) for fill in fills]
+    return [".".join(part for word in words for part in fill.get(word, [word])) for fill in fills]
 
 
 def _ambiguous(policies: Sequence[Policy]) -> Iterator[Finding]:
@@ -222,12 +224,12 @@ def _ambiguous(policies: Sequence[Policy]) -> Iterator[Finding]:
 def _pairs(tied: Sequence[Policy]) -> Iterator[tuple[Policy, Policy]]:
     """Every pair whose first words do not keep them apart, the earlier first."""
     begins: dict[str, list[int]] = {}
-    for at, one in enumerate(tied):
-        word = one.selector.text.partition(".")[0]
-        begins.setdefault("#" if one.selector.kind is SelectorKind.PATTERN or word == "*" else word, []).append(at)
+    for at, policy in enumerate(tied):
+        word = policy.selector.text.partition(".")[0]
+        begins.setdefault("#" if policy.selector.kind is SelectorKind.PATTERN or word == "*" else word, []).append(at)
     wild = begins.pop("#", [])
     pairs = {pair for same in begins.values() for pair in combinations(same, 2)} | set(combinations(wild, 2))
-    pairs |= {(min(one, other), max(one, other)) for one in wild for same in begins.values() for other in same}
+    pairs |= {(min(left, right), max(left, right)) for left in wild for same in begins.values() for right in same}
     for first, second in sorted(pairs):
         yield tied[first], tied[second]
 

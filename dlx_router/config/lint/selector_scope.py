@@ -18,9 +18,9 @@ def findings_of(policies: PolicySet) -> Iterator[Finding]:
         layers: list[Mapping[str, Setting]] = [policy.definition, *policy.on.values()]
         dropping = [layer["discard"] for layer in layers if "discard" in layer and layer["discard"].value]
         if dropping and is_wide(policy.selector):
-            for one in dropping:
+            for setting in dropping:
                 what = f"discard: true, and {written(policy.selector)} names any queue"
-                yield dropped(one.source, f"{what}: what dies there is gone; {NARROW}")
+                yield dropped(setting.source, f"{what}: what dies there is gone; {NARROW}")
         if is_about_own(policy.selector, policies.ours):
             yield _own_subject(policy)
 

@@ -125,50 +125,50 @@ ATTACHMENT: Final = Shape(
 
 def read(node: Node, report: Report) -> Attachment | None:
     """One attachment; None where the report says what is wrong."""
-    found = ATTACHMENT.read(node, report)
-    if found is None:
+    fields = ATTACHMENT.read(node, report)
+    if fields is None:
         return None
     written = {key.text for key, _ in node.pairs} if isinstance(node, Pairs) else set()
-    selector = _selector(found, written, node, report)
-    mode = found["mode"].value if "mode" in found else INBOX
-    forward: Target | None = found["forward-to"].value if "forward-to" in found else None
+    selector = _selector(fields, written, node, report)
+    mode = fields["mode"].value if "mode" in fields else INBOX
+    forward: Target | None = fields["forward-to"].value if "forward-to" in fields else None
     if mode == RELAY and "forward-to" not in written:
         report.error(MISSING_KEY, node.line, "a relay without forward-to; write forward-to: {exchange: NAME}")
     if mode != RELAY and forward is not None:
         report.error(MISSING_KEY, node.line, f"forward-to is for a relay, this is mode: {mode}; write mode: relay")
     if selector is None:
         return None
-    _check_target(forward, selector, found, report)
+    _check_target(forward, selector, fields, report)
     return Attachment(
         selector,
         mode,
-        found["vhost"].value if "vhost" in found else None,
+        fields["vhost"].value if "vhost" in fields else None,
         Source("", report.file, node.line),
         forward,
-        accepts_limit="accept-delivery-limit" in found and bool(found["accept-delivery-limit"].value),
-        dead_letter_exchanges=found["dead-letter-exchanges"].value if "dead-letter-exchanges" in found else None,
+        accepts_limit="accept-delivery-limit" in fields and bool(fields["accept-delivery-limit"].value),
+        dead_letter_exchanges=fields["dead-letter-exchanges"].value if "dead-letter-exchanges" in fields else None,
     )
 
 
-def _selector(found: dict[str, Field], written: set[str], node: Node, report: Report) -> Selector | None:
+def _selector(fields: dict[str, Field], written: set[str], node: Node, report: Report) -> Selector | None:
     chosen = [kind for kind in SELECTORS if kind in written]
     if not chosen:
         report.error(MISSING_KEY, node.line, "an attachment without a queue; write queue: and its name")
         return None
     if len(chosen) > 1:
-        said = " and ".join(chosen)
+        kinds = " and ".join(chosen)
         report.error(
-            MISSING_KEY, node.line, f"an attachment has one of queue:, match: or pattern:; this one has {said}"
+            MISSING_KEY, node.line, f"an attachment has one of queue:, match: or pattern:; this one has {kinds}"
         )
         return None
-    return found[chosen[0]].value if chosen[0] in found else None
+    return fields[chosen[0]].value if chosen[0] in fields else None
 
 
-def _check_target(forward: Target | None, selector: Selector, found: dict[str, Field], report: Report) -> None:
+def _check_target(forward: Target | None, selector: Selector, fields: dict[str, Field], report: Report) -> None:
     """On the default exchange the key names a queue: it must not be the source, nor anybody's choice."""
     if forward is None or forward.exchange:
         return
-    line, key = found["forward-to"].line, forward.routing_key
+    line, key = fields["forward-to"].line, forward.routing_key
     if key is None or key.parts in {(("value", "queue"),), (("value", "routing_key"),)} or _names_source(key, selector):
         message = (
             "forward-to leads back to the source: on the default exchange the key is the name of a queue; "
@@ -195,41 +195,43 @@ def findings_of(attachments: Sequence[Attachment], policies: PolicySet, names: N
 
 def _own_targets(attachments: Iterable[Attachment], names: Names) -> Iterator[Finding]:
     """What is the router's own holds what it put there itself; a key with fields is looked at for each message."""
-    for one in attachments:
-        if one.forward is None:
+    for attachment in attachments:
+        if attachment.forward is None:
             continue
-        exchange, key = one.forward
+        exchange, key = attachment.forward
         if names.is_own(exchange):
             message = f"forward-to names {shown(exchange)}, an exchange of the router itself; write one of yours"
         elif not exchange and key is not None and names.is_own(beginning(key)):
             message = f"forward-to names {shown(key.text)}, a queue of the router itself; write one of yours"
         else:
             continue
-        yield Finding(one.source.file, one.source.line, OWN_TARGET, Severity.ERROR, message)
+        yield Finding(attachment.source.file, attachment.source.line, OWN_TARGET, Severity.ERROR, message)
 
 
 def _twice(attachments: Sequence[Attachment]) -> Iterator[Finding]:
     known: dict[tuple[str | None, Selector], Attachment] = {}
-    for one in attachments:
-        first = known.setdefault((one.vhost, one.selector), one)
-        if first is not one:
-            message = f"attachment {shown(one.queue)} is there already ({first.source}); keep one of them"
-            yield Finding(one.source.file, one.source.line, ATTACHED_TWICE, Severity.ERROR, message)
+    for attachment in attachments:
+        first = known.setdefault((attachment.vhost, attachment.selector), attachment)
+        if first is not attachment:
+            message = f"attachment {shown(attachment.queue)} is there already ({first.source}); keep one of them"
+            yield Finding(attachment.source.file, attachment.source.line, ATTACHED_TWICE, Severity.ERROR, message)
 
 
 def _without_limits(attachments: Iterable[Attachment], policies: PolicySet) -> Iterator[Finding]:
     """A guard has nothing else to do than to enforce limits."""
-    for one in attachments:
-        if one.mode != GUARD or not one.named:
+    for attachment in attachments:
+        if attachment.mode != GUARD or not attachment.named:
             continue
-        vhost, queue = one.vhost or "/", one.queue
-        found = (policies.resolve(vhost=vhost, queue=queue, reason=UNKNOWN, queue_type=each) for each in (None, *TYPES))
-        if not any(limits_of(each).any for each in found):
+        vhost, queue = attachment.vhost or "/", attachment.queue
+        effectives = (
+            policies.resolve(vhost=vhost, queue=queue, reason=UNKNOWN, queue_type=each) for each in (None, *TYPES)
+        )
+        if not any(limits_of(each).any for each in effectives):
             message = (
-                f"guard of {shown(one.queue)} has nothing to do: no policy sets message-ttl, max-length or "
+                f"guard of {shown(attachment.queue)} has nothing to do: no policy sets message-ttl, max-length or "
                 f"max-length-bytes for this queue; write one, or take the attachment out"
             )
-            yield Finding(one.source.file, one.source.line, WITHOUT_LIMITS, Severity.WARNING, message)
+            yield Finding(attachment.source.file, attachment.source.line, WITHOUT_LIMITS, Severity.WARNING, message)
 
 
 def doubts_of(attachments: Iterable[Attachment], policies: PolicySet, names: Names) -> Iterator[Finding]:
@@ -238,23 +240,24 @@ def doubts_of(attachments: Iterable[Attachment], policies: PolicySet, names: Nam
     Anybody who may publish to the queue can write an x-death, so it is believed only by an exchange that is named.
     """
     targets = written_targets(policies) if attachments else {}
-    for one in attachments:
-        if is_about_own(one.selector, names) and one.queue not in names.inlets:
+    for attachment in attachments:
+        if is_about_own(attachment.selector, names) and attachment.queue not in names.inlets:
             message = (
-                f"attachment {written(one.selector)} is about the router's own queues, which it attends by itself and "
-                f"nobody else may; take the attachment out"
+                f"attachment {written(attachment.selector)} is about the router's own queues, which it attends by "
+                f"itself and nobody else may; take the attachment out"
             )
-            yield Finding(one.source.file, one.source.line, OWN_SUBJECT, Severity.WARNING, message)
-        elif one.mode == INBOX and (sender := targets.get(one.queue)) is not None:
+            yield Finding(attachment.source.file, attachment.source.line, OWN_SUBJECT, Severity.WARNING, message)
+        elif attachment.mode == INBOX and (sender := targets.get(attachment.queue)) is not None:
             message = (
-                f"policy {shown(sender)} sends dead letters to {shown(one.queue)}, and this attachment takes them "
-                f"from there again: they go round, and are parked; attach another queue, or name another target"
+                f"policy {shown(sender)} sends dead letters to {shown(attachment.queue)}, and this attachment takes "
+                f"them from there again: they go round, and are parked; attach another queue, or name another target"
             )
-            yield Finding(one.source.file, one.source.line, CYCLE, Severity.WARNING, message)
-        if one.mode == INBOX and one.dead_letter_exchanges is None:
+            yield Finding(attachment.source.file, attachment.source.line, CYCLE, Severity.WARNING, message)
+        if attachment.mode == INBOX and attachment.dead_letter_exchanges is None:
             message = (
-                f"attachment {shown(one.queue)} names no dead-letter-exchanges, so whatever arrives there counts as "
-                f"new (unknown origin), whatever its x-death tells; write dead-letter-exchanges: with those by which "
-                f'the broker brings dead letters there ("" is the default exchange), or [] where there are none'
+                f"attachment {shown(attachment.queue)} names no dead-letter-exchanges, so whatever arrives there "
+                f"counts as new (unknown origin), whatever its x-death tells; write dead-letter-exchanges: with those "
+                f'by which the broker brings dead letters there ("" is the default exchange), or [] where there are '
+                f"none"
             )
-            yield Finding(one.source.file, one.source.line, ALL_NEW, Severity.WARNING, message)
+            yield Finding(attachment.source.file, attachment.source.line, ALL_NEW, Severity.WARNING, message)

@@ -44,21 +44,21 @@ DELAYED: Final = Shape(
 
 def read(node: Node, report: Report) -> Delayed | None:
     """One delayed exchange; None where the report says what is wrong."""
-    found = DELAYED.read(node, report)
-    if found is None:
+    fields = DELAYED.read(node, report)
+    if fields is None:
         return None
     written = {key.text for key, _ in node.pairs} if isinstance(node, Pairs) else set()
     missing = [key for key in ("exchange", "to") if key not in written]
     if missing:
-        said = " and ".join(f"{key}:" for key in missing)
-        report.error(MISSING_KEY, node.line, f"a delayed exchange without {said}; write {{exchange: NAME, to: NAME}}")
-    if "exchange" not in found or "to" not in found:
+        keys = " and ".join(f"{key}:" for key in missing)
+        report.error(MISSING_KEY, node.line, f"a delayed exchange without {keys}; write {{exchange: NAME, to: NAME}}")
+    if "exchange" not in fields or "to" not in fields:
         return None
     return Delayed(
-        found["exchange"].value,
-        found["to"].value,
-        found["default"].value if "default" in found else 0,
-        found["vhost"].value if "vhost" in found else None,
+        fields["exchange"].value,
+        fields["to"].value,
+        fields["default"].value if "default" in fields else 0,
+        fields["vhost"].value if "vhost" in fields else None,
         Source("", report.file, node.line),
     )
 
@@ -70,46 +70,48 @@ def findings_of(delayed: Sequence[Delayed], names: Names) -> list[Finding]:
 
 def _names(delayed: Sequence[Delayed], names: Names) -> Iterator[Finding]:
     """Exchanges of the router's own or of the broker's cannot be delayed, and nobody publishes to the router's."""
-    for one in delayed:
-        if names.is_own(one.exchange) or one.exchange.startswith("amq."):
-            whose = "the broker's" if one.exchange.startswith("amq.") else "the router's"
+    for entry in delayed:
+        if names.is_own(entry.exchange) or entry.exchange.startswith("amq."):
+            whose = "the broker's" if entry.exchange.startswith("amq.") else "the router's"
             message = (
-                f"exchange {shown(one.exchange)} is {whose} own and cannot be delayed; write another name, under which "
-                f"the router declares one"
+                f"exchange {shown(entry.exchange)} is {whose} own and cannot be delayed; write another name, under "
+                f"which the router declares one"
             )
-            yield _error(one, DELAYED_NAME, message)
-        if names.is_own(one.to):
+            yield _error(entry, DELAYED_NAME, message)
+        if names.is_own(entry.to):
             message = (
-                f"{shown(one.to)} is the router's own; write as to: the exchange that consumers' queues are bound to"
+                f"{shown(entry.to)} is the router's own; write as to: the exchange that consumers' queues are bound to"
             )
-            yield _error(one, DELAYED_NAME, message)
+            yield _error(entry, DELAYED_NAME, message)
 
 
 def _twice(delayed: Sequence[Delayed]) -> Iterator[Finding]:
-    for at, one in enumerate(delayed):
-        first = next((other for other in delayed[:at] if other.exchange == one.exchange and _meet(one, other)), None)
+    for at, entry in enumerate(delayed):
+        first = next(
+            (other for other in delayed[:at] if other.exchange == entry.exchange and _meet(entry, other)), None
+        )
         if first is not None:
-            message = f"exchange {shown(one.exchange)} is delayed already ({first.source}); keep one of them"
-            yield _error(one, DELAYED_TWICE, message)
+            message = f"exchange {shown(entry.exchange)} is delayed already ({first.source}); keep one of them"
+            yield _error(entry, DELAYED_TWICE, message)
 
 
 def _circles(delayed: Sequence[Delayed]) -> Iterator[Finding]:
     """Ways that lead back to where they began: a message would go round for ever."""
-    for one in delayed:
-        seen, here = [one], one
+    for start in delayed:
+        seen, here = [start], start
         while (after := next((o for o in delayed if o.exchange == here.to and _meet(here, o)), None)) is not None:
             if after in seen:
                 break
             seen.append(after)
             here = after
-        if here.to == one.exchange:
-            way = " → ".join(shown(step.exchange) for step in (*seen, one))
-            yield _error(one, DELAYED_CIRCLE, f"leads back to itself ({way}); write as to: an exchange of consumers")
+        if here.to == start.exchange:
+            way = " → ".join(shown(step.exchange) for step in (*seen, start))
+            yield _error(start, DELAYED_CIRCLE, f"leads back to itself ({way}); write as to: an exchange of consumers")
 
 
-def _meet(one: Delayed, other: Delayed) -> bool:
-    return None in {one.vhost, other.vhost} or one.vhost == other.vhost
+def _meet(first: Delayed, second: Delayed) -> bool:
+    return None in {first.vhost, second.vhost} or first.vhost == second.vhost
 
 
-def _error(one: Delayed, code: str, message: str) -> Finding:
-    return Finding(one.source.file, one.source.line, code, Severity.ERROR, message)
+def _error(entry: Delayed, code: str, message: str) -> Finding:
+    return Finding(entry.source.file, entry.source.line, code, Severity.ERROR, message)

@@ -56,17 +56,19 @@ def read(node: Node | None, report: Report) -> tuple[list[Policy], list[Attachme
         return [], [], []
     if isinstance(node, Scalar) and node.value is None:
         node = Pairs((), node.line)
-    found = FILE.read(node, report)
-    if found is None or not version_known(found.get("version"), node.line, report):
+    fields = FILE.read(node, report)
+    if fields is None or not version_known(fields.get("version"), node.line, report):
         return [], [], []
-    policies = [_policy(one, report) for one in listed(found.get("policies"), "policies", report)]
-    attachments = [attachments_of.read(one, report) for one in listed(found.get("attachments"), "attachments", report)]
-    delayed = [delayed_of.read(one, report) for one in listed(found.get("delayed"), "delayed", report)]
+    policies = [_policy(entry, report) for entry in listed(fields.get("policies"), "policies", report)]
+    attachments = [
+        attachments_of.read(entry, report) for entry in listed(fields.get("attachments"), "attachments", report)
+    ]
+    delayed = [delayed_of.read(entry, report) for entry in listed(fields.get("delayed"), "delayed", report)]
     return _whole(policies), _whole(attachments), _whole(delayed)
 
 
-def _whole(found: Iterable[Found | None]) -> list[Found]:
-    return [one for one in found if one is not None]
+def _whole(items: Iterable[Found | None]) -> list[Found]:
+    return [item for item in items if item is not None]
 
 
 def version_known(version: Field | None, line: int, report: Report) -> bool:
@@ -81,55 +83,55 @@ def version_known(version: Field | None, line: int, report: Report) -> bool:
     return False
 
 
-def listed(found: Field | None, key: str, report: Report) -> tuple[Node, ...]:
+def listed(field: Field | None, key: str, report: Report) -> tuple[Node, ...]:
     """The items under a key of the file; none where the key is absent or, said in the report, no list."""
-    if found is None:
+    if field is None:
         return ()
-    if isinstance(found.value, Items):
-        return found.value.items
+    if isinstance(field.value, Items):
+        return field.value.items
     report.error(
-        BAD_VALUE, found.line, f"{key}: expected a list, found {described(found.value)}; begin each with a dash"
+        BAD_VALUE, field.line, f"{key}: expected a list, found {described(field.value)}; begin each with a dash"
     )
     return ()
 
 
 def _policy(node: Node, report: Report) -> Policy | None:
-    found = POLICY.read(node, report)
-    if found is None:
+    fields = POLICY.read(node, report)
+    if fields is None:
         return None
     written = {key.text for key, _ in node.pairs} if isinstance(node, Pairs) else set()
     if "name" not in written:
         report.error(MISSING_KEY, node.line, "a policy without a name; write name: and a word that no other policy has")
-    selector = _selector(found, written, node.line, report)
-    name: str = found["name"].value if "name" in found else ""
-    definition, on = _definition(found.get("definition"), name, report)
+    selector = _selector(fields, written, node.line, report)
+    name: str = fields["name"].value if "name" in fields else ""
+    definition, on = _definition(fields.get("definition"), name, report)
     if selector is None or not name:
         return None
     given = {
-        key.replace("-", "_"): found[key].value
+        key.replace("-", "_"): fields[key].value
         for key in ("vhost", "apply-to", "priority", "inherit", "labels")
-        if key in found
+        if key in fields
     }
     return Policy(name, selector, Source(name, report.file, node.line), definition=definition, on=on, **given)
 
 
-def _selector(found: Mapping[str, Field], written: set[str], line: int, report: Report) -> Selector | None:
+def _selector(fields: Mapping[str, Field], written: set[str], line: int, report: Report) -> Selector | None:
     chosen = [kind for kind in SELECTORS if kind in written]
     if len(chosen) != 1:
-        said = "none" if not chosen else " and ".join(chosen)
-        report.error(MISSING_KEY, line, f"a policy has exactly one of queue:, match: or pattern:; this one has {said}")
+        kinds = "none" if not chosen else " and ".join(chosen)
+        report.error(MISSING_KEY, line, f"a policy has exactly one of queue:, match: or pattern:; this one has {kinds}")
         return None
-    return found[chosen[0]].value if chosen[0] in found else None
+    return fields[chosen[0]].value if chosen[0] in fields else None
 
 
 def _settings(node: Node, shape: Shape, policy: str, report: Report) -> dict[str, Setting]:
-    found = shape.read(node, report) or {}
-    return {key: Setting(one.value, Source(policy, report.file, one.line)) for key, one in found.items()}
+    fields = shape.read(node, report) or {}
+    return {key: Setting(field.value, Source(policy, report.file, field.line)) for key, field in fields.items()}
 
 
-def _definition(found: Field | None, policy: str, report: Report) -> tuple[_Definition, dict[str, _Definition]]:
+def _definition(field: Field | None, policy: str, report: Report) -> tuple[_Definition, dict[str, _Definition]]:
     """The base and the overlays of a definition; without one the policy only names queues, and defaults hold."""
-    base = _settings(found.value, BASE, policy, report) if found is not None else {}
+    base = _settings(field.value, BASE, policy, report) if field is not None else {}
     overlays: Node = base.pop("on").value if "on" in base else Pairs((), 0)
     if not isinstance(overlays, Pairs):
         rejected(unexpected(overlays, "a mapping of reasons to keys"), report, "on")

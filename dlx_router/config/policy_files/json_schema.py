@@ -18,7 +18,7 @@ from dlx_router.core.words import APPLICATION
 _Schema = dict[str, Any]
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _REASON: Final = rf"^({'|'.join(REASONS)}|{APPLICATION}:.+)$"
-_SAYS: Final[Mapping[str, str]] = {
+_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "version": "The language that this file is written in.",
     "policies": "What happens to messages that failed; all policies that select a queue are merged key by key.",
     "attachments": "Further queues that the router attends, besides its own.",
@@ -52,11 +52,11 @@ def schema() -> _Schema:
     attachments = {"type": "array", "items": {"$ref": "#/$defs/attachment"}}
     delayed = {"type": "array", "items": {"$ref": "#/$defs/delayed"}}
     lists = {"policies": policies, "attachments": attachments, "delayed": delayed}
-    found = _object({"version": {"const": SUPPORTED_VERSION}, **lists})
+    root = _object({"version": {"const": SUPPORTED_VERSION}, **lists})
     overlay = _object({name: _key(DEFINITION[name]) for name in OVERLAY.parsers})
     definitions = {"policy": _policy(), "definition": _definition(), "overlay": overlay, "attachment": _attachment()}
     definitions["delayed"] = {**_object(_parsed(DELAYED)), "required": ["exchange", "to"]}
-    return {"$schema": _DIALECT, "title": "dlx-router policies", **found, "required": ["version"], "$defs": definitions}
+    return {"$schema": _DIALECT, "title": "dlx-router policies", **root, "required": ["version"], "$defs": definitions}
 
 
 def schema_text() -> str:
@@ -65,10 +65,11 @@ def schema_text() -> str:
 
 
 def _object(properties: Mapping[str, Any]) -> _Schema:
-    said = {
-        key: {**value, **({"description": _SAYS[key]} if key in _SAYS else {})} for key, value in properties.items()
+    documented = {
+        key: {**value, **({"description": _DESCRIPTIONS[key]} if key in _DESCRIPTIONS else {})}
+        for key, value in properties.items()
     }
-    return {"type": "object", "properties": said, "additionalProperties": False}
+    return {"type": "object", "properties": documented, "additionalProperties": False}
 
 
 def _parsed(shape: Shape) -> _Schema:
@@ -76,8 +77,8 @@ def _parsed(shape: Shape) -> _Schema:
 
 
 def _policy() -> _Schema:
-    found = _object({**_parsed(POLICY), "definition": {"$ref": "#/$defs/definition"}})
-    return {**found, "required": ["name"], "oneOf": [{"required": [kind.value]} for kind in SelectorKind]}
+    base = _object({**_parsed(POLICY), "definition": {"$ref": "#/$defs/definition"}})
+    return {**base, "required": ["name"], "oneOf": [{"required": [kind.value]} for kind in SelectorKind]}
 
 
 def _attachment() -> _Schema:
@@ -97,7 +98,7 @@ def _definition() -> _Schema:
 
 def _key(key: Key) -> _Schema:
     """A key as its parser takes it; where the default depends on other keys, the text tells it."""
-    found = {**key.parse.schema, "description": f"{key.doc}{f' Default: {key.says}.' if key.says else ''}"}
+    field = {**key.parse.schema, "description": f"{key.doc}{f' Default: {key.says}.' if key.says else ''}"}
     if key.default is not None:
-        found["default"] = list(key.default) if isinstance(key.default, tuple) else key.default
-    return found
+        field["default"] = list(key.default) if isinstance(key.default, tuple) else key.default
+    return field

@@ -52,24 +52,27 @@ class LoadedPolicies:
         """Raise PolicyErrors where anything is for a vhost that is not among `vhosts`; `*` serves all."""
         if "*" in vhosts:
             return
-        places = [(f"policy {shown(one.name)}", one.vhost, one.source) for one in self.policies.policies]
-        places += [(f"attachment {shown(one.queue)}", one.vhost, one.source) for one in self.attachments]
-        places += [(f"delayed exchange {shown(one.exchange)}", one.vhost, one.source) for one in self.delayed]
+        places = [(f"policy {shown(policy.name)}", policy.vhost, policy.source) for policy in self.policies.policies]
+        places += [
+            (f"attachment {shown(attachment.queue)}", attachment.vhost, attachment.source)
+            for attachment in self.attachments
+        ]
+        places += [(f"delayed exchange {shown(entry.exchange)}", entry.vhost, entry.source) for entry in self.delayed]
         if errors := policy_conflicts.not_served(places, vhosts):
             raise PolicyErrors(errors)
 
     def believed(self, vhost: str) -> frozenset[str]:
         """The exchanges by which attachments of this vhost say that the broker brings dead letters."""
-        here = [one for one in self.attachments if one.vhost in {None, vhost}]
-        return frozenset(exchange for one in here for exchange in one.dead_letter_exchanges or ())
+        here = [attachment for attachment in self.attachments if attachment.vhost in {None, vhost}]
+        return frozenset(exchange for attachment in here for exchange in attachment.dead_letter_exchanges or ())
 
 
 def _needs_types(loaded: LoadedPolicies) -> list[Finding]:
     message = "apply-to: {} needs the management API, which alone tells a queue's type; set DLX_ROUTER_MANAGEMENT_URL"
     return [
-        Finding(one.source.file, one.source.line, BAD_VALUE, Severity.ERROR, message.format(one.apply_to))
-        for one in loaded.policies.policies
-        if one.apply_to != "queues"
+        Finding(policy.source.file, policy.source.line, BAD_VALUE, Severity.ERROR, message.format(policy.apply_to))
+        for policy in loaded.policies.policies
+        if policy.apply_to != "queues"
     ]
 
 
@@ -90,8 +93,8 @@ def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
         report = Report(str(file))
         if (data := read_file(file, report)) is not None:
             _digest(digest, file, data)
-            found, attached, late = document.read(yaml_tree.parse(data, report), report)
-            policies += found
+            parsed, attached, late = document.read(yaml_tree.parse(data, report), report)
+            policies += parsed
             attachments += attached
             delayed += late
         findings += report.findings
@@ -107,8 +110,8 @@ def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
 def errors_of(policies: Sequence[Policy], names: Names) -> list[Finding]:
     """For which of their meanings `load_policies` would refuse these policies."""
     loaded = ordered([*policies], "", search_all, names)
-    found = [*_repeated([*policies]), *policy_conflicts.findings_of(loaded), *cycles.findings_of(loaded)]
-    return [one for one in found if one.severity is Severity.ERROR]
+    findings = [*_repeated([*policies]), *policy_conflicts.findings_of(loaded), *cycles.findings_of(loaded)]
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
 def fingerprint(folder: Path) -> str:
@@ -132,7 +135,9 @@ def _files(folder: Path) -> list[Path]:
     try:
         if folder.is_file():
             return [folder]
-        files = sorted(one for one in folder.iterdir() if _is_policy(one.name) and (one.is_file() or one.is_symlink()))
+        files = sorted(
+            file for file in folder.iterdir() if _is_policy(file.name) and (file.is_file() or file.is_symlink())
+        )
     except (OSError, ValueError) as error:
         report.error(UNREADABLE, 1, why_unreadable(error))
         raise PolicyErrors(report.findings) from None
@@ -174,10 +179,10 @@ def _digest(digest: blake2b, file: Path, data: bytes) -> None:
 
 def _repeated(policies: Sequence[Policy]) -> list[Finding]:
     first: dict[str, Policy] = {}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for policy in policies:
         known = first.setdefault(policy.name, policy)
         if known is not policy:
             message = f"policy {shown(policy.name)} is there already ({known.source}); give this one another name"
-            found.append(Finding(policy.source.file, policy.source.line, DUPLICATE_NAME, Severity.ERROR, message))
-    return found
+            findings.append(Finding(policy.source.file, policy.source.line, DUPLICATE_NAME, Severity.ERROR, message))
+    return findings

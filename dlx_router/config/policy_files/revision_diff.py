@@ -64,10 +64,10 @@ def compared(was: Mapping[str, Any], now: Mapping[str, Any], queues: Iterable[st
     """Two documents. `queues`: those to look at, beside those that policies name. Raises DocumentError."""
     before, after = policies_of(was, names), policies_of(now, names)
     looked_at = sorted({*queues, *_named(before), *_named(after)})
-    found = [one for queue in looked_at[:MOST_QUEUES] for one in _of_queue(before, after, queue)]
+    changes = [change for queue in looked_at[:MOST_QUEUES] for change in _of_queue(before, after, queue)]
     return Diff(
         tuple(_policies(before, after)),
-        tuple(found),
+        tuple(changes),
         _sources(was.get("sources"), now.get("sources")),
         _is_reordered(before, after),
         max(len(looked_at) - MOST_QUEUES, 0),
@@ -75,20 +75,20 @@ def compared(was: Mapping[str, Any], now: Mapping[str, Any], queues: Iterable[st
 
 
 def _named(policies: PolicySet) -> Iterator[str]:
-    return (one.selector.text for one in policies.policies if one.selector.kind == "queue")
+    return (policy.selector.text for policy in policies.policies if policy.selector.kind == "queue")
 
 
 def _sources(was: Any, now: Any) -> tuple[Change, ...] | None:
     if not isinstance(was, Mapping) or not isinstance(now, Mapping):
         return None
-    old, new = ({str(key): (str(said), "") for key, said in one.items()} for one in (was, now))
+    old, new = ({str(key): (str(text), "") for key, text in sources.items()} for sources in (was, now))
     return tuple(_changes(old, new))
 
 
 def _is_reordered(before: PolicySet, after: PolicySet) -> bool:
     """Whether policies that both have come in another order; it decides between equals."""
-    both = {one.name for one in before.policies} & {one.name for one in after.policies}
-    orders = [[one.name for one in each.policies if one.name in both] for each in (before, after)]
+    both = {policy.name for policy in before.policies} & {policy.name for policy in after.policies}
+    orders = [[policy.name for policy in each.policies if policy.name in both] for each in (before, after)]
     return orders[0] != orders[1]
 
 
@@ -96,9 +96,9 @@ def _is_reordered(before: PolicySet, after: PolicySet) -> bool:
 
 
 def _policies(before: PolicySet, after: PolicySet) -> Iterator[PolicyChange]:
-    was, now = ({one.name: one for one in each.policies} for each in (before, after))
+    was, now = ({policy.name: policy for policy in each.policies} for each in (before, after))
     for name in dict.fromkeys([*was, *now]):
-        changes = tuple(_changes(_said(was.get(name)), _said(now.get(name))))
+        changes = tuple(_changes(_entries(was.get(name)), _entries(now.get(name))))
         if name not in was or name not in now:
             yield PolicyChange(name, "added" if name in now else "removed", changes)
         elif changes:
@@ -109,20 +109,20 @@ Said = Mapping[str, tuple[str, str]]  # by key: its value, and who set it
 Chain = tuple[Policy, ...]
 
 
-def _said(one: Policy | None) -> Said:
+def _entries(policy: Policy | None) -> Said:
     """All that a policy says; what stands at its head was said where the policy begins."""
-    if one is None:
+    if policy is None:
         return {}
-    at = str(one.source)
-    told = {"selects": (f"{one.selector.kind}: {one.selector.text}", at)}
+    at = str(policy.source)
+    entries = {"selects": (f"{policy.selector.kind}: {policy.selector.text}", at)}
     for name, usual in _USUAL.items():
-        if (value := getattr(one, name)) != usual:
-            told[name.replace("_", "-")] = "false" if value is False else str(value), at
-    told |= {f"label {name}": (text, at) for name, text in one.labels.items()}
-    told |= {key: _value(setting) for key, setting in one.definition.items()}
-    for reason, overlay in one.on.items():
-        told |= {f"on {reason}: {key}": _value(setting) for key, setting in overlay.items()}
-    return told
+        if (value := getattr(policy, name)) != usual:
+            entries[name.replace("_", "-")] = "false" if value is False else str(value), at
+    entries |= {f"label {name}": (text, at) for name, text in policy.labels.items()}
+    entries |= {key: _value(setting) for key, setting in policy.definition.items()}
+    for reason, overlay in policy.on.items():
+        entries |= {f"on {reason}: {key}": _value(setting) for key, setting in overlay.items()}
+    return entries
 
 
 def _value(setting: Setting) -> tuple[str, str]:
@@ -143,26 +143,26 @@ def _changes(was: Said, now: Said) -> Iterator[Change]:
 def _of_queue(before: PolicySet, after: PolicySet, queue: str) -> Iterator[QueueChange]:
     """One change where it is the same for each type of queues, else one for each type."""
     kinds = TYPES if before.asks_types or after.asks_types else (None,)
-    found = [one for kind in kinds if (one := _of_type(before, after, queue, kind)) is not None]
-    alike = {one._replace(queue_type=None) for one in found}
-    yield from alike if len(found) == len(kinds) and len(alike) == 1 else found
+    changes = [change for kind in kinds if (change := _of_type(before, after, queue, kind)) is not None]
+    alike = {change._replace(queue_type=None) for change in changes}
+    yield from alike if len(changes) == len(kinds) and len(alike) == 1 else changes
 
 
 def _of_type(before: PolicySet, after: PolicySet, queue: str, kind: str | None) -> QueueChange | None:
     was, now = (each.chain(vhost=_any(each), queue=queue, queue_type=kind) for each in (before, after))
     keys = _held(was, now)
-    names = [tuple(one.name for one in chain) for chain in (was, now)]
+    names = [tuple(policy.name for policy in chain) for chain in (was, now)]
     return QueueChange(queue, kind, names[0], names[1], keys) if keys or bool(was) != bool(now) else None
 
 
 def _held(was: Chain, now: Chain) -> tuple[Change, ...]:
     """What holds before any overlay; then what else a reason makes different."""
     plain = [*_changes(*_both(was, now, ""))]
-    known, found = {one[:3] for one in plain}, plain
-    for reason in dict.fromkeys(reason for one in (*was, *now) for reason in one.on):
-        further = (one for one in _changes(*_both(was, now, reason)) if one[:3] not in known)
-        found += [one._replace(key=f"on {reason}: {one.key}") for one in further]
-    return tuple(found)
+    known, changes = {change[:3] for change in plain}, plain
+    for reason in dict.fromkeys(reason for policy in (*was, *now) for reason in policy.on):
+        further = (change for change in _changes(*_both(was, now, reason)) if change[:3] not in known)
+        changes += [change._replace(key=f"on {reason}: {change.key}") for change in further]
+    return tuple(changes)
 
 
 def _both(was: Chain, now: Chain, reason: str) -> tuple[Said, Said]:
@@ -173,11 +173,11 @@ def _both(was: Chain, now: Chain, reason: str) -> tuple[Said, Said]:
 
 def _any(policies: PolicySet) -> str:
     """The vhost of a document: all its policies are for it, or for all."""
-    return next((one.vhost for one in policies.policies if one.vhost is not None), "")
+    return next((policy.vhost for policy in policies.policies if policy.vhost is not None), "")
 
 
 def _holds(chain: Chain, reason: str, *, whole: bool) -> Said:
     """What is in force: each key, its value, and file, line and policy that set it; `whole`: defaults too."""
-    told = {key: (str(one.value), set_by(one)) for key, one in merged(chain, reason).items()}
+    settings = {key: (str(setting.value), set_by(setting)) for key, setting in merged(chain, reason).items()}
     defaults = {name: (key_row(key, None).value, DEFAULT) for name, key in DEFINITION.items()} if whole else {}
-    return defaults | told
+    return defaults | settings

@@ -29,50 +29,56 @@ def document_of(policies: PolicySet, vhost: str, loaded: LoadedPolicies | None =
     return {
         "v": VERSION,
         "revision": policies.revision,
-        "policies": [_policy(one) for one in policies.policies if one.vhost in {None, vhost}],
+        "policies": [_policy(policy) for policy in policies.policies if policy.vhost in {None, vhost}],
         "sources": None if loaded is None else _sources(loaded, vhost),
     }
 
 
-def _policy(one: Policy) -> Document:
+def _policy(policy: Policy) -> Document:
     return {
-        "name": one.name,
-        "selects": [one.selector.kind.value, one.selector.text],
-        "vhost": one.vhost,
-        "apply_to": one.apply_to,
-        "priority": one.priority,
-        "inherit": one.inherit,
-        "labels": dict(one.labels),
-        "at": str(one.source),
-        "keys": _keys(one.definition),
-        "on": {reason: _keys(overlay) for reason, overlay in one.on.items()},
+        "name": policy.name,
+        "selects": [policy.selector.kind.value, policy.selector.text],
+        "vhost": policy.vhost,
+        "apply_to": policy.apply_to,
+        "priority": policy.priority,
+        "inherit": policy.inherit,
+        "labels": dict(policy.labels),
+        "at": str(policy.source),
+        "keys": _keys(policy.definition),
+        "on": {reason: _keys(overlay) for reason, overlay in policy.on.items()},
     }
 
 
 def _keys(settings: Mapping[str, Setting]) -> dict[str, list[str]]:
     """By key: its value, and file and line."""
-    return {name: [value_text(DEFINITION[name], one.value), str(one.source)] for name, one in settings.items()}
+    return {
+        name: [value_text(DEFINITION[name], setting.value), str(setting.source)] for name, setting in settings.items()
+    }
 
 
 def _sources(loaded: LoadedPolicies, vhost: str) -> dict[str, str]:
     """Attachments and delayed exchanges, each in a line."""
-    told = {f"attachment {one.queue}": _attachment(one) for one in loaded.attachments if one.vhost in {None, vhost}}
-    late = (one for one in loaded.delayed if one.vhost in {None, vhost})
-    return told | {f"delayed exchange {one.exchange}": _delayed(one) for one in late}
+    lines = {
+        f"attachment {attachment.queue}": _attachment(attachment)
+        for attachment in loaded.attachments
+        if attachment.vhost in {None, vhost}
+    }
+    late = (entry for entry in loaded.delayed if entry.vhost in {None, vhost})
+    return lines | {f"delayed exchange {entry.exchange}": _delayed(entry) for entry in late}
 
 
-def _attachment(one: Attachment) -> str:
-    parts = [f"{one.selector.kind}, mode {one.mode}"]
-    if one.forward is not None:
-        key = "" if one.forward.routing_key is None else f" with key {one.forward.routing_key.text}"
-        parts.append(f"forward to {one.forward.exchange!r}{key}")
-    if one.dead_letter_exchanges is not None:
-        parts.append(f"dead letters by {', '.join(map(repr, one.dead_letter_exchanges)) or 'no exchange'}")
-    return "; ".join([*parts, *(["accepts a delivery limit"] if one.accepts_limit else [])])
+def _attachment(attachment: Attachment) -> str:
+    parts = [f"{attachment.selector.kind}, mode {attachment.mode}"]
+    if attachment.forward is not None:
+        key = "" if attachment.forward.routing_key is None else f" with key {attachment.forward.routing_key.text}"
+        parts.append(f"forward to {attachment.forward.exchange!r}{key}")
+    if attachment.dead_letter_exchanges is not None:
+        parts.append(f"dead letters by {', '.join(map(repr, attachment.dead_letter_exchanges)) or 'no exchange'}")
+    return "; ".join([*parts, *(["accepts a delivery limit"] if attachment.accepts_limit else [])])
 
 
-def _delayed(one: Delayed) -> str:
-    return f"to {one.to!r}, default {duration_text(one.default_ms)}"
+def _delayed(entry: Delayed) -> str:
+    return f"to {entry.to!r}, default {duration_text(entry.default_ms)}"
 
 
 def policies_of(document: Mapping[str, Any], names: Names) -> PolicySet:
@@ -80,26 +86,26 @@ def policies_of(document: Mapping[str, Any], names: Names) -> PolicySet:
     try:
         if document["v"] != VERSION:
             raise DocumentError(f"layout {document['v']!r}; this version reads {VERSION}")
-        found = tuple(map(_read_policy, document["policies"]))
-        return PolicySet(found, str(document["revision"]), search_all, names)
+        policies = tuple(map(_read_policy, document["policies"]))
+        return PolicySet(policies, str(document["revision"]), search_all, names)
     except (KeyError, TypeError, ValueError, AttributeError, RegexError) as error:
         raise DocumentError(f"it cannot be read: {error}") from None
 
 
-def _read_policy(told: Mapping[str, Any]) -> Policy:
-    name, (kind, text) = str(told["name"]), told["selects"]
+def _read_policy(entry: Mapping[str, Any]) -> Policy:
+    name, (kind, text) = str(entry["name"]), entry["selects"]
     search = Search(compiled(text)) if kind == SelectorKind.PATTERN else None
     return Policy(
         name=name,
         selector=Selector(SelectorKind(kind), text, search),
-        source=_source(name, told["at"]),
-        vhost=told["vhost"],
-        apply_to=told["apply_to"],
-        priority=told["priority"],
-        inherit=told["inherit"],
-        labels=told["labels"],
-        definition=_settings(name, told["keys"].items()),
-        on={reason: _settings(name, keys.items()) for reason, keys in told["on"].items()},
+        source=_source(name, entry["at"]),
+        vhost=entry["vhost"],
+        apply_to=entry["apply_to"],
+        priority=entry["priority"],
+        inherit=entry["inherit"],
+        labels=entry["labels"],
+        definition=_settings(name, entry["keys"].items()),
+        on={reason: _settings(name, keys.items()) for reason, keys in entry["on"].items()},
     )
 
 

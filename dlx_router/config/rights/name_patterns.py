@@ -46,15 +46,15 @@ def dead_letter_queues(selector: Selector, prefix: str, suffix: str) -> str:
     return escaped(prefix) + inner + escaped(suffix)
 
 
-def may_meet(one: Selector, other: Selector) -> bool:
+def may_meet(first: Selector, second: Selector) -> bool:
     """Whether a queue may be selected by both; of a `pattern:` it is taken for granted."""
-    if one.kind is SelectorKind.QUEUE:
-        return other.fits(one.text)
-    if other.kind is SelectorKind.QUEUE:
-        return one.fits(other.text)
-    if SelectorKind.PATTERN in {one.kind, other.kind}:
+    if first.kind is SelectorKind.QUEUE:
+        return second.fits(first.text)
+    if second.kind is SelectorKind.QUEUE:
+        return first.fits(second.text)
+    if SelectorKind.PATTERN in {first.kind, second.kind}:
         return True
-    return words_meet(one.text.split("."), other.text.split("."))
+    return words_meet(first.text.split("."), second.text.split("."))
 
 
 def words_meet(one: Sequence[str], other: Sequence[str]) -> bool:

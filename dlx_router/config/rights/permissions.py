@@ -64,7 +64,7 @@ class Grant:
 
     def without(self, need: Need) -> "Grant":
         """The same, less one."""
-        return replace(self, needs=tuple(one for one in self.needs if one is not need))
+        return replace(self, needs=tuple(other for other in self.needs if other is not need))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ def needed(
     all_ = [*_own(setup, retries=retries), *(need for way in ways for need in way.needs(declare=setup.declare))]
     all_ += _locks(setup) if deletes(policies) and setup.declare else []
     all_ += [Need(Right.READ, escaped(source), f"attached queue {source}") for source in sources]
-    for one in attachments:
-        all_ += _delayed(one, setup) if isinstance(one, Delayed) else _attached(one, setup)
+    for attachment in attachments:
+        all_ += _delayed(attachment, setup) if isinstance(attachment, Delayed) else _attached(attachment, setup)
     unique: dict[tuple[Right, str, bool], Need] = {}
     for need in all_:
         unique.setdefault((need.right, need.names, need.whole), need)
@@ -172,26 +172,28 @@ def _looked_at(setup: Setup) -> Iterator[Need]:
         yield Need(Right.WRITE, escaped(name), LOOKS, looks=True)
 
 
-def _attached(one: Attachment, setup: Setup) -> Iterator[Need]:
-    queues, whole = names_of(one.selector)
-    yield Need(Right.READ, queues, f"attached: {one.queue}", whole)
-    if one.forward is not None and one.forward.exchange:
-        yield Need(Right.WRITE, escaped(one.forward.exchange), f"relay of {one.queue}: the living go there")
-    if one.mode == GUARD and setup.declare:
+def _attached(attachment: Attachment, setup: Setup) -> Iterator[Need]:
+    queues, whole = names_of(attachment.selector)
+    yield Need(Right.READ, queues, f"attached: {attachment.queue}", whole)
+    if attachment.forward is not None and attachment.forward.exchange:
+        yield Need(
+            Right.WRITE, escaped(attachment.forward.exchange), f"relay of {attachment.queue}: the living go there"
+        )
+    if attachment.mode == GUARD and setup.declare:
         locks = f"{escaped(setup.names.guard('')[:-16])}[0-9a-f]+"
         yield Need(Right.CONFIGURE, locks, "only one router guards a queue, the one that declared its lock")
 
 
-def _delayed(one: Delayed, setup: Setup) -> Iterator[Need]:
-    queue, why = escaped(setup.names.delayed(one.exchange)), f"delayed exchange {one.exchange}"
+def _delayed(entry: Delayed, setup: Setup) -> Iterator[Need]:
+    queue, why = escaped(setup.names.delayed(entry.exchange)), f"delayed exchange {entry.exchange}"
     yield Need(Right.READ, queue, f"{why}: consumes what is published to it")
-    yield Need(Right.WRITE, escaped(one.to), f"{why}: messages go on there")
+    yield Need(Right.WRITE, escaped(entry.to), f"{why}: messages go on there")
     if not setup.declare:
-        yield Need(Right.WRITE, escaped(one.exchange), f"{why}: {LOOKS}", looks=True)
+        yield Need(Right.WRITE, escaped(entry.exchange), f"{why}: {LOOKS}", looks=True)
         return
-    for name in (escaped(one.exchange), queue):
+    for name in (escaped(entry.exchange), queue):
         yield Need(Right.CONFIGURE, name, f"{why}: declares it")
-    yield Need(Right.READ, escaped(one.exchange), f"{why}: binds its queue")
+    yield Need(Right.READ, escaped(entry.exchange), f"{why}: binds its queue")
     yield Need(Right.WRITE, queue, f"{why}: binds its queue")
 
 
@@ -204,14 +206,14 @@ class _Ways:
     def __init__(self, policy: Policy, here: Sequence[Policy]) -> None:
         self._policy = policy
         at = here.index(policy)
-        others = [one for one in here[: None if policy.inherit else at] if one is not policy]
-        self._others = [one for one in others if may_meet(policy.selector, one.selector)]
+        others = [other for other in here[: None if policy.inherit else at] if other is not policy]
+        self._others = [other for other in others if may_meet(policy.selector, other.selector)]
         self._exchanges: list[str | None] = self._values("dead-letter-exchange")
         dropped = all(self._values("discard"))
         self.retries = not dropped and any(self._values("retry-on")) and self._values("max-delivery-attempts") != [1]
         creates = [] if dropped else self._values("auto-create-dead-letter-resources")
-        pairs = [(exchange, said) for exchange in self._exchanges for said in creates]
-        self._created = [exchange for exchange, said in pairs if (exchange is None if said is None else said)]
+        pairs = [(exchange, value) for exchange in self._exchanges for value in creates]
+        self._created = [exchange for exchange, value in pairs if (exchange is None if value is None else value)]
 
     def needs(self, *, declare: bool) -> Iterator[Need]:
         by = f"policy {self._policy.name}"
@@ -249,19 +251,19 @@ class _Ways:
     def _values(self, key: str) -> list[Any]:
         """Every value that the key may have for these queues."""
         policy, others = self._policy, self._others
-        found = [on[key].value for one in (policy, *others) for on in one.on.values() if key in on]
+        values = [on[key].value for candidate in (policy, *others) for on in candidate.on.values() if key in on]
         if key in policy.definition:
-            found.append(policy.definition[key].value)
+            values.append(policy.definition[key].value)
         else:
-            found += [one.definition[key].value for one in others if key in one.definition]
-            found += [] if self._is_always_set(key) else [DEFAULTS.get(key)]
-        return [value for at, value in enumerate(found) if value not in found[:at]]
+            values += [other.definition[key].value for other in others if key in other.definition]
+            values += [] if self._is_always_set(key) else [DEFAULTS.get(key)]
+        return [value for at, value in enumerate(values) if value not in values[:at]]
 
     def _is_always_set(self, key: str) -> bool:
         """Whether a policy for all queues has it, and nothing before that one cuts the chain."""
-        for one in self._others:
-            if key in one.definition and one.selector.kind is SelectorKind.MATCH and one.selector.text == "#":
+        for other in self._others:
+            if key in other.definition and other.selector.kind is SelectorKind.MATCH and other.selector.text == "#":
                 return True
-            if not one.inherit:
+            if not other.inherit:
                 return False
         return False

@@ -62,10 +62,10 @@ def load(path: Path) -> Endpoints:
     report = Report(str(path))
     data = _read(path, lambda why: report.error(UNREADABLE, 1, why))
     node = yaml_tree.parse(data, report) if data is not None else None
-    found = [] if node is None else [*_endpoints(node, report)]
+    endpoints = [] if node is None else [*_endpoints(node, report)]
     if report.findings:
         raise PolicyErrors(report.findings)
-    return {one.name: one for one in found}
+    return {endpoint.name: endpoint for endpoint in endpoints}
 
 
 def stamp(path: Path) -> tuple[object, ...]:
@@ -74,7 +74,7 @@ def stamp(path: Path) -> tuple[object, ...]:
         files = [path, *_named_files(yaml_tree.parse(path.read_bytes(), Report(str(path))))]
     except OSError as error:
         return (error.errno,)
-    return tuple(_digest(one) for one in files)
+    return tuple(_digest(file) for file in files)
 
 
 def _digest(path: Path) -> bytes | int | None:
@@ -87,12 +87,12 @@ def _digest(path: Path) -> bytes | int | None:
 
 def _named_files(node: Node | None) -> Iterator[Path]:
     """Whatever is written as url-file or secret-file."""
-    found = {key.text: one for key, one in node.pairs} if isinstance(node, Pairs) else {}
-    listed = found.get("webhooks")
+    fields = {key.text: value for key, value in node.pairs} if isinstance(node, Pairs) else {}
+    listed = fields.get("webhooks")
     for entry in listed.items if isinstance(listed, Items) else ():
-        for key, one in entry.pairs if isinstance(entry, Pairs) else ():
-            if key.text.endswith("-file") and isinstance(one, Scalar) and one.text:
-                yield Path(one.text)
+        for key, value in entry.pairs if isinstance(entry, Pairs) else ():
+            if key.text.endswith("-file") and isinstance(value, Scalar) and value.text:
+                yield Path(value.text)
 
 
 # -- values -----------------------------------------------------------------------------------------------------
@@ -102,11 +102,13 @@ def _named_files(node: Node | None) -> Iterator[Path]:
 def _event(node: Node) -> tuple[str, ...]:
     """An event, or all whose names begin so (`group.*`)."""
     written: str = values.text()(node)
-    found = tuple(one for one in EVENTS if one == written or (written.endswith(".*") and one.startswith(written[:-1])))
-    if not found:
+    events = tuple(
+        event for event in EVENTS if event == written or (written.endswith(".*") and event.startswith(written[:-1]))
+    )
+    if not events:
         known = f"; known: {', '.join(EVENTS)}, and group.* for a family"
         raise rejected(node, f"{shown(written)} is no event{nearest(written, EVENTS) or known}")
-    return found
+    return events
 
 
 @takes({"type": "string", "minLength": 1})
@@ -142,10 +144,10 @@ def _one_or_more(item: Parser, wanted: str) -> Parser:
 
     @takes({"anyOf": [item.schema, several.schema]})
     def parse(node: Node) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = several(node) if isinstance(node, Items) else (item(node),)
-        if not found:
+        items: tuple[Any, ...] = several(node) if isinstance(node, Items) else (item(node),)
+        if not items:
             raise rejected(node, f"an empty list; write {wanted}, or leave the key out")
-        return found
+        return items
 
     return parse
 
@@ -167,77 +169,82 @@ _ENDPOINT: Final = Shape(
 
 
 def _endpoints(node: Node, report: Report) -> Iterator[Endpoint]:
-    found = _FILE.read(node, report) or {}
-    listed = found["webhooks"].value if "webhooks" in found else None
+    fields = _FILE.read(node, report) or {}
+    listed = fields["webhooks"].value if "webhooks" in fields else None
     if not isinstance(listed, Items) or not 1 <= len(listed.items) <= MAX_ENDPOINTS:
-        said = "none" if listed is None else f"{len(listed.items)}" if isinstance(listed, Items) else described(listed)
+        actual = (
+            "none" if listed is None else f"{len(listed.items)}" if isinstance(listed, Items) else described(listed)
+        )
         wanted = f"a list `webhooks` of 1 to {MAX_ENDPOINTS} endpoints"
-        report.error(MISSING_KEY, node.line, f"expected {wanted}, found {said}; begin each with a dash")
+        report.error(MISSING_KEY, node.line, f"expected {wanted}, found {actual}; begin each with a dash")
         return
     lines: dict[str, int] = {}
     for entry in listed.items:
-        one = _endpoint(entry, report)
-        if one is None:
+        endpoint = _endpoint(entry, report)
+        if endpoint is None:
             continue
-        if lines.setdefault(one.name, entry.line) != entry.line:
-            said = f"webhook {shown(one.name)} is there already, in line {lines[one.name]}; give this one another name"
-            report.error(DUPLICATE_NAME, entry.line, said)
-        yield one
+        if lines.setdefault(endpoint.name, entry.line) != entry.line:
+            message = (
+                f"webhook {shown(endpoint.name)} is there already, in line {lines[endpoint.name]}; "
+                f"give this one another name"
+            )
+            report.error(DUPLICATE_NAME, entry.line, message)
+        yield endpoint
 
 
 def _endpoint(node: Node, report: Report) -> Endpoint | None:
     before = len(report.findings)
-    found = _ENDPOINT.read(node, report)
-    if found is None:
+    fields = _ENDPOINT.read(node, report)
+    if fields is None:
         return None
-    url = _url_of(found, node, report)
-    if "format" not in found and not _is_refused(node, "format"):
+    url = _url_of(fields, node, report)
+    if "format" not in fields and not _is_refused(node, "format"):
         report.error(
             MISSING_KEY, node.line, f"a webhook without a format; write format: {values.alternatives(FORMATS)}"
         )
-    secrets = _secrets(found, node, report)
+    secrets = _secrets(fields, node, report)
     if len(report.findings) > before or url is None:
         return None
-    parts, allowed = urlsplit(url), found["allow-addresses"].value if "allow-addresses" in found else ()
+    parts, allowed = urlsplit(url), fields["allow-addresses"].value if "allow-addresses" in fields else ()
     _see_reachable(parts, allowed, node, report)
-    match = found["match"].value if "match" in found else None
+    match = fields["match"].value if "match" in fields else None
     events = ALL_EVENTS
-    if "events" in found:
-        events = frozenset(one for several in found["events"].value for one in several)
+    if "events" in fields:
+        events = frozenset(event for several in fields["events"].value for event in several)
     return Endpoint(
-        name=_value(found, "name") or made_name(url),
+        name=_value(fields, "name") or made_name(url),
         host=parts.hostname or "",
         url=url,
-        format=found["format"].value,
+        format=fields["format"].value,
         events=events,
-        vhost=_value(found, "vhost"),
+        vhost=_value(fields, "vhost"),
         match=match,
         secrets=secrets,
         allowed=allowed,
-        ca_file=_value(found, "ca-file"),
+        ca_file=_value(fields, "ca-file"),
         _selector=None if match is None else Index((), enumerate(match), lambda _queue: ()),
     )
 
 
-def _value(found: Mapping[str, Field], key: str) -> str | None:
-    return found[key].value if key in found else None
+def _value(fields: Mapping[str, Field], key: str) -> str | None:
+    return fields[key].value if key in fields else None
 
 
 def _is_refused(node: Node, key: str) -> bool:
     """Whether it is there, so that its value was told to be wrong."""
-    return isinstance(node, Pairs) and any(one.text == key for one, _ in node.pairs)
+    return isinstance(node, Pairs) and any(name.text == key for name, _ in node.pairs)
 
 
-def _url_of(found: Mapping[str, Field], node: Node, report: Report) -> str | None:
+def _url_of(fields: Mapping[str, Field], node: Node, report: Report) -> str | None:
     written = [key for key in ("url", "url-file") if _is_refused(node, key)]
     if len(written) != 1:
         report.error(MISSING_KEY, node.line, "a webhook has one of url: and url-file:; write where it is to be sent")
         return None
-    if "url" in found:
-        return str(found["url"].value)
-    if "url-file" not in found:
+    if "url" in fields:
+        return str(fields["url"].value)
+    if "url-file" not in fields:
         return None
-    at = found["url-file"]
+    at = fields["url-file"]
     data = _read(Path(at.value), lambda why: report.error(UNREADABLE, at.line, f"url-file {at.value}: {why}"))
     if data is None:
         return None
@@ -248,10 +255,10 @@ def _url_of(found: Mapping[str, Field], node: Node, report: Report) -> str | Non
     return text
 
 
-def _secrets(found: Mapping[str, Field], node: Node, report: Report) -> tuple[bytes, ...]:
-    at = found.get("secret-file")
+def _secrets(fields: Mapping[str, Field], node: Node, report: Report) -> tuple[bytes, ...]:
+    at = fields.get("secret-file")
     if at is None:
-        if _value(found, "format") == "cloudevents" and not _is_refused(node, "secret-file"):
+        if _value(fields, "format") == "cloudevents" and not _is_refused(node, "secret-file"):
             why = "its receiver could not tell who sent it"
             report.error(
                 MISSING_KEY, node.line, f"format cloudevents without secret-file: {why}; {SECRET_ADVICE} there"
@@ -280,8 +287,8 @@ def _see_reachable(parts: SplitResult, allowed: tuple[Network, ...], node: Node,
     except ValueError:
         return
     if why := refusal(address, allowed):
-        said = f"leads to {why}, where only this machine may get; name its network in allow-addresses if it is meant"
-        report.error(BAD_VALUE, node.line, f"url: {said}")
+        message = f"leads to {why}, where only this machine may get; name its network in allow-addresses if it is meant"
+        report.error(BAD_VALUE, node.line, f"url: {message}")
 
 
 def _read(path: Path, refuse: Callable[[str], None]) -> bytes | None:
