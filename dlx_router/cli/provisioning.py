@@ -170,7 +170,7 @@ def adopt() -> Work:
 async def _drained(site: Site, drain_s: float) -> None:
     """A router empties what flows by itself; what is left then is said as by any destroy."""
     calm, deadline = 0, time.monotonic() + drain_s
-    queues = flowing(site.names, [one.exchange for one in site.loaded.delayed])
+    queues = flowing(site.names, [definition.exchange for definition in site.loaded.delayed])
     async with Drain(str(site.settings.policies)) as router:
         while router.runs and calm < CALM and time.monotonic() < deadline:
             await asyncio.sleep(EVERY_S)
