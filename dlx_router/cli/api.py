@@ -70,7 +70,7 @@ class Api:
                 break
             time.sleep(min(float(waits) if waits.isdigit() else 1.0, 5.0))
         if not answer.is_success:
-            _end(self._said(answer))
+            _end(self._refusal(answer))
         try:
             return self._whole(_document(answer))
         except ValueError:
@@ -89,7 +89,7 @@ class Api:
         """The answer to one GET; None, and why, where the router gives none. Waits for nobody."""
         answer = self._once("GET", path, query, None)
         try:
-            return (_document(answer), "") if answer.is_success else (None, self._said(answer))
+            return (_document(answer), "") if answer.is_success else (None, self._refusal(answer))
         except ValueError:
             return None, f"{self._url}: what answers there is no router's API"
 
@@ -101,7 +101,7 @@ class Api:
         except ValueError:
             document = {}
         if not isinstance(document.get("ready"), bool):
-            _end(self._said(answer))
+            _end(self._refusal(answer))
         return {"reasons": [], "notes": [], **document}
 
     def attempt(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:  # noqa: ANN401 - JSON
@@ -127,17 +127,17 @@ class Api:
         try:
             return self._http.request(method, path, params=query, json=body)
         except httpx.TransportError as error:
-            said = str(error) or type(error).__name__
-            _end(f"{self._url}: {said}; is the router running, and DLX_ROUTER_API_URL its address?")
+            reason = str(error) or type(error).__name__
+            _end(f"{self._url}: {reason}; is the router running, and DLX_ROUTER_API_URL its address?")
 
-    def _said(self, answer: httpx.Response) -> str:
+    def _refusal(self, answer: httpx.Response) -> str:
         try:
             document = _document(answer)
         except (ValueError, KeyError):
             document = {}
         if "error" not in document or "reason" in document:  # the latter is how RabbitMQ answers
             return f"{self._url}: {answer.status_code}; no router answers there; is DLX_ROUTER_API_URL its address?"
-        problems = "".join(f"\n  {one}" for one in document.get("problems") or ())
+        problems = "".join(f"\n  {problem}" for problem in document.get("problems") or ())
         hint = _HINTS.get(answer.status_code)
         return f"{document.get('error', answer.status_code)}{f'; {hint}' if hint else ''}{problems}"
 

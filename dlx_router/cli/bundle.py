@@ -50,12 +50,12 @@ def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
 
 
 def _files(settings: Settings, api_url: str) -> dict[str, str]:
-    found, reached = asyncio.run(command.examined(settings))
+    findings, reached = asyncio.run(command.examined(settings))
     readyz, metrics = _asked(api_url, "/readyz"), _asked(api_url, "/metrics")
     return {
         "about.json": _json(_about(settings, reached=reached)),
         "settings.json": _json({name: _plain(getattr(settings, name)) for name in SHOWN}),
-        "doctor.json": _json([asdict(one) for one in found]),
+        "doctor.json": _json([asdict(finding) for finding in findings]),
         "readyz.json": readyz,
         "metrics.txt": metrics,
     }

@@ -164,8 +164,12 @@ class Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
         """Their names, and the first sentence about each."""
-        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        rows = [(name, one.get_short_help_str(_LONGEST)) for name, one in found.items() if one and not one.hidden]
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [
+            (name, command.get_short_help_str(_LONGEST))
+            for name, command in commands.items()
+            if command and not command.hidden
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -175,8 +179,8 @@ class Group(TyperGroup):
 
 
 def _below(printed: str, ctx: Any) -> str:  # noqa: ANN401 - as above
-    told = text(ctx.command_path)
-    return "\n\n".join(part for part in (printed, told) if part)
+    examples = text(ctx.command_path)
+    return "\n\n".join(part for part in (printed, examples) if part)
 
 
 def attach(app: typer.Typer) -> None:

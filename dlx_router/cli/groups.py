@@ -35,57 +35,57 @@ def every(  # noqa: PLR0913, PLR0917 - each is an option
     """Show groups, those that had a death last first."""
     if context.invoked_subcommand is not None:
         return
-    found = list(reach(url).pages("/groups", "groups", "offset", limit, vhost=vhost, queue=queue, state=state))
+    groups = list(reach(url).pages("/groups", "groups", "offset", limit, vhost=vhost, queue=queue, state=state))
     if as_json:
-        output.as_json(found)
+        output.as_json(groups)
         return
-    if not found:
+    if not groups:
         output.say("No groups.")
         return
-    output.table(_COLUMNS, [_row(one) for one in found])
+    output.table(_COLUMNS, [_row(group) for group in groups])
 
 
-def _facts(one: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    states = ", ".join(f"{count} {state}" for state, count in sorted(one["states"].items()))
+def _facts(group: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    states = ", ".join(f"{count} {state}" for state, count in sorted(group["states"].items()))
     return (
-        ("failed queue", f"{one['failed_queue']} (vhost {one['vhost']})"),
-        ("reason", one["reason"]),
-        ("error", _error(one)),
-        ("at", one["frame"] or ""),
-        ("deaths", str(one["deaths"])),
+        ("failed queue", f"{group['failed_queue']} (vhost {group['vhost']})"),
+        ("reason", group["reason"]),
+        ("error", _error(group)),
+        ("at", group["frame"] or ""),
+        ("deaths", str(group["deaths"])),
         ("letters", states),
-        ("lying", str(one["lying"])),
-        ("first", f"{shown(one['first_ms'])} ({ago(one['first_ms'])})"),
-        ("last", f"{shown(one['last_ms'])} ({ago(one['last_ms'])})"),
-        ("note", one["note"] or ""),
-        ("by", one["actor"] or ""),
+        ("lying", str(group["lying"])),
+        ("first", f"{shown(group['first_ms'])} ({ago(group['first_ms'])})"),
+        ("last", f"{shown(group['last_ms'])} ({ago(group['last_ms'])})"),
+        ("note", group["note"] or ""),
+        ("by", group["actor"] or ""),
     )
 
 
-def _error(one: dict[str, Any]) -> str:
-    return ": ".join(part for part in (one["error_type"], one["message"]) if part)
+def _error(group: dict[str, Any]) -> str:
+    return ": ".join(part for part in (group["error_type"], group["message"]) if part)
 
 
-def _state(one: dict[str, Any]) -> str:
-    state = one["state"] + (f" until {shown(one['until_ms'])}" if one["until_ms"] else "")
-    return f"{state} (returned)" if one["returned"] else str(state)
+def _state(group: dict[str, Any]) -> str:
+    state = group["state"] + (f" until {shown(group['until_ms'])}" if group["until_ms"] else "")
+    return f"{state} (returned)" if group["returned"] else str(state)
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    counts = (str(one["lying"]), str(one["deaths"]))
-    error, state = _error(one) or "–", _state(one)
-    return (one["id"], one["failed_queue"], one["reason"], state, *counts, ago(one["last_ms"]), error)
+def _row(group: dict[str, Any]) -> tuple[str, ...]:
+    counts = (str(group["lying"]), str(group["deaths"]))
+    error, state = _error(group) or "–", _state(group)
+    return (group["id"], group["failed_queue"], group["reason"], state, *counts, ago(group["last_ms"]), error)
 
 
 @app.command()
 def show(group: GroupId, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Show one group."""
-    one = reach(url).get(f"/groups/{group}")
+    answer = reach(url).get(f"/groups/{group}")
     if as_json:
-        output.as_json(one)
+        output.as_json(answer)
         return
-    output.say(f"Group {group}: {_state(one)}", ids=[group])
-    output.facts(_facts(one), ids=[one["failed_queue"], one["vhost"]])
+    output.say(f"Group {group}: {_state(answer)}", ids=[group])
+    output.facts(_facts(answer), ids=[answer["failed_queue"], answer["vhost"]])
 
 
 @app.command()
@@ -126,10 +126,10 @@ def _later(text: str | None) -> int | None:
 
 def _change(group: str, wanted: dict[str, Any], note: str | None, url: str | None, *, yes: bool, as_json: bool) -> None:
     api = reach(url)
-    one = api.get(f"/groups/{group}")
-    said = f"{wanted['state']}: {one['failed_queue']}, {one['reason']} {one['error_type']} {one['message']}".strip()
-    lying = output.number(one["lying"], "letter lies", "letters lie")
-    if not yes and not output.confirmed(f"{said}; {lying} there. Do it?"):
+    old = api.get(f"/groups/{group}")
+    summary = f"{wanted['state']}: {old['failed_queue']}, {old['reason']} {old['error_type']} {old['message']}".strip()
+    lying = output.number(old["lying"], "letter lies", "letters lie")
+    if not yes and not output.confirmed(f"{summary}; {lying} there. Do it?"):
         output.warn("Nothing was changed.")
         raise typer.Exit(output.FINDINGS)
     body = {key: value for key, value in wanted.items() if value is not None} | ({} if note is None else {"note": note})
@@ -142,44 +142,44 @@ def _change(group: str, wanted: dict[str, Any], note: str | None, url: str | Non
 
 def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Show where letters failed, and where they lie; "drift" is what the index counts more than the queue holds."""
-    found = reach(url).get("/queues")
+    answer = reach(url).get("/queues")
     if as_json:
-        output.as_json(found)
+        output.as_json(answer)
         return
-    for said in unverified(found.get("signatures") or {}):  # absent where the router is older
-        output.warn(said)
-    if not found["failed"]:
+    for line in unverified(answer.get("signatures") or {}):  # absent where the router is older
+        output.warn(line)
+    if not answer["failed"]:
         output.say("No letters.")
         return
-    states = sorted({state for one in found["failed"] for state in one["states"]})
+    states = sorted({state for queue in answer["failed"] for state in queue["states"]})
     rows = [
         (
-            one["failed_queue"],
-            one["vhost"],
-            *(str(one["states"].get(state, 0)) for state in states),
-            ago(one["last_ms"]),
+            queue["failed_queue"],
+            queue["vhost"],
+            *(str(queue["states"].get(state, 0)) for state in states),
+            ago(queue["last_ms"]),
         )
-        for one in found["failed"]
+        for queue in answer["failed"]
     ]
     output.table((Id("failed queue"), Id("vhost"), *map(Number, states), "last"), rows)
-    if found["lying"]:
+    if answer["lying"]:
         output.say("")
-        output.table(_LYING, [_lying(one) for one in found["lying"]])
+        output.table(_LYING, [_lying(place) for place in answer["lying"]])
 
 
 def unverified(signatures: dict[str, dict[str, int]]) -> list[str]:
     """What is to be said of events that no router is known to have written."""
-    said = []
+    lines = []
     for vhost, counts in sorted(signatures.items()):
         others = {name: n for name, n in sorted(counts.items()) if name != "ok"}
         if others:
-            told = ", ".join(f"{n} {name}" for name, n in others.items())
+            details = ", ".join(f"{n} {name}" for name, n in others.items())
             events = output.number(sum(others.values()), "event")
-            said.append(f"vhost {vhost!r}: {events} of the journal not verified ({told})")
-    return said
+            lines.append(f"vhost {vhost!r}: {events} of the journal not verified ({details})")
+    return lines
 
 
-def _lying(one: dict[str, Any]) -> tuple[str, ...]:
-    name = one["queue"] or where(one)
-    depth, drift = ("?" if one[key] is None else str(one[key]) for key in ("depth", "drift"))
-    return (name, one["vhost"], str(one["indexed"]), depth, drift, ago(one["checked_ms"]))
+def _lying(place: dict[str, Any]) -> tuple[str, ...]:
+    name = place["queue"] or where(place)
+    depth, drift = ("?" if place[key] is None else str(place[key]) for key in ("depth", "drift"))
+    return (name, place["vhost"], str(place["indexed"]), depth, drift, ago(place["checked_ms"]))

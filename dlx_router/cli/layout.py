@@ -52,7 +52,7 @@ def _cells_of(char: str) -> int:
 
 def _atoms(ids: Sequence[str]) -> str:
     """What is never broken, as an expression."""
-    known = sorted((re.escape(one) for one in ids if one), key=len, reverse=True)
+    known = sorted((re.escape(name) for name in ids if name), key=len, reverse=True)
     return "|".join([*known, _IDS])
 
 
@@ -88,8 +88,8 @@ def _wrapped(text: str, width: int, atoms: str, hang: int | None) -> list[str]:
 
 
 def _hanging(text: str) -> int:
-    found = _LABEL.match(text)
-    return cells(found[0]) if found is not None else 2
+    label = _LABEL.match(text)
+    return cells(label[0]) if label is not None else 2
 
 
 def _folded(indent: str, word: str, width: int, atoms: str) -> Iterator[str]:
@@ -123,7 +123,7 @@ def command_lines(line: str, width: int | None) -> list[str]:
         return [*command_lines(f"# {remark}", width), *command_lines(f"{mark}{command}", width)]
     words = _WORD.findall(command)
     if mark and words[:1] != ["rabbitmqctl"]:
-        return [f"# {one}" for one in wrapped(command, width - cells(mark), hang=0)]
+        return [f"# {part}" for part in wrapped(command, width - cells(mark), hang=0)]
     lines, now = [], mark
     for word in words:
         if now.strip("# ") and cells(now) + cells(word) + 3 > width:  # a blank, and a blank with the backslash
@@ -148,14 +148,14 @@ def table(
         plain = [["; ".join(cell.splitlines()) for cell in row] for row in rows]
         widths = [_natural(column, [row[at] for row in plain]) for at, column in enumerate(columns)]
         return _across(columns, columns, widths), [line for row in plain for line in _across(columns, row, widths)]
-    found = _Table(columns, rows, width, _atoms(ids))
-    kept = found.kept
+    grid = _Table(columns, rows, width, _atoms(ids))
+    kept = grid.kept
     head = _across(columns[: len(kept)], columns[: len(kept)], kept)
-    return head, [line for row in rows for line in found.lines(row, kept)]
+    return head, [line for row in rows for line in grid.lines(row, kept)]
 
 
-def _natural(column: str, found: Sequence[str]) -> int:
-    return max(cells(column), *(cells(line) for cell in found for line in cell.splitlines()), 0)
+def _natural(column: str, values: Sequence[str]) -> int:
+    return max(cells(column), *(cells(line) for cell in values for line in cell.splitlines()), 0)
 
 
 def _across(columns: Sequence[str], row: Row, widths: Sequence[int]) -> list[str]:
@@ -189,16 +189,16 @@ class _Table:
         if _sum(natural) <= self.width:
             return natural
         least = [self._least(at, natural[at]) for at in range(len(natural))]
-        most = next((at for at, one in enumerate(self.columns) if at and isinstance(one, Sentence)), len(natural))
+        most = next((at for at, column in enumerate(self.columns) if at and isinstance(column, Sentence)), len(natural))
         count = next((n for n in range(most, 1, -1) if _sum(least[:n]) <= self.width), 1)
         return _shrunk(natural[:count], least[:count], self.width)
 
     def _usual(self, at: int) -> list[str]:
         """The cells of a column, but for identifiers that would leave no room for others."""
-        found = [row[at] for row in self.rows]
+        values = [row[at] for row in self.rows]
         if not isinstance(self.columns[at], Id):
-            return found
-        return [cell for cell in found if cells(cell) <= max(self.width // 2, 34)]
+            return values
+        return [cell for cell in values if cells(cell) <= max(self.width // 2, 34)]
 
     def _least(self, at: int, natural: int) -> int:
         """How narrow a column may be: of identifiers and numbers nothing is broken."""
@@ -257,7 +257,7 @@ def _shrunk(natural: Sequence[int], least: Sequence[int], width: int) -> list[in
     """Where there is too little room, the widest of those that may shrink gives some."""
     widths = [*natural]
     while (over := _sum(widths) - width) > 0:
-        can = [at for at, one in enumerate(widths) if one > least[at]]
+        can = [at for at, size in enumerate(widths) if size > least[at]]
         if not can:
             break
         widest = max(can, key=widths.__getitem__)

@@ -18,14 +18,14 @@ def comment(
     as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
 ) -> None:
     """Note something on a letter, for whoever looks at it next. It stands in the journal: write no secrets."""
-    said = (sys.stdin.read() if text == "-" else text).strip()
-    if not said:
+    note = (sys.stdin.read() if text == "-" else text).strip()
+    if not note:
         raise typer.BadParameter("is empty; write what others are to know", param_hint="TEXT")
     asked = None if queue is None else {"queue": queue}
-    found = reach(url).ask("POST", f"/letters/{segment(letter)}/comments", query=asked, body={"text": said})
+    answer = reach(url).ask("POST", f"/letters/{segment(letter)}/comments", query=asked, body={"text": note})
     if as_json:
-        output.as_json(found)
+        output.as_json(answer)
         return
-    last = found["comments"][-1:]
+    last = answer["comments"][-1:]
     at = f", {shown(last[0]['ts_ms'])} by {last[0]['actor']}" if last else ""
     output.say(f"{letter}: noted{at}", ids=[letter])

@@ -59,10 +59,12 @@ def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
 
 def _journey(letter: Mapping[str, Any]) -> Iterator[str]:
     """Each step, the rules that decided it, and what people noted on the way."""
-    noted = [{**one, "kind": _NOTED} for one in letter.get("comments") or ()]  # absent where the router is older
+    noted = [  # absent where the router is older
+        {**comment, "kind": _NOTED} for comment in letter.get("comments") or ()
+    ]
     steps = sorted([*letter["journey"], *noted], key=lambda step: step["ts_ms"])
     for number, step in enumerate(steps, 1):
-        yield f"  {_SIGNS.get(step['kind'], '●')} {shown(step['ts_ms'])}  {_said(step, letter['failed_queue'])}"
+        yield f"  {_SIGNS.get(step['kind'], '●')} {shown(step['ts_ms'])}  {_step_text(step, letter['failed_queue'])}"
         side = "│" if number < len(steps) else " "
         for rule in step.get("rules") or ():
             yield f"  {side} by {rule['key']}: {rule['value']}, {rule['set_by']}"
@@ -76,10 +78,10 @@ def _deaths(deaths: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     if not deaths:
         return
     yield "Deaths"
-    for one in reversed(deaths):
-        times = f"{one['count']}×" if one["count"] > 1 else ""
-        way = _where(one["exchange"], ", ".join(one["routing_keys"]))
-        yield f"  ✝ {shown(one['time_ms'])}  {one['queue']}: {times}{one['reason']}, came by {way}"
+    for death in reversed(deaths):
+        times = f"{death['count']}×" if death["count"] > 1 else ""
+        way = _where(death["exchange"], ", ".join(death["routing_keys"]))
+        yield f"  ✝ {shown(death['time_ms'])}  {death['queue']}: {times}{death['reason']}, came by {way}"
     yield ""
 
 
@@ -89,12 +91,12 @@ def _doubt(step: Mapping[str, Any]) -> str:
     return "" if signature == "ok" else f" [not verified: {signature}]"
 
 
-def _said(step: Mapping[str, Any], queue: str) -> str:
+def _step_text(step: Mapping[str, Any], queue: str) -> str:
     is_note = step["kind"] == _NOTED
-    return f"noted by {step['actor']}: {' '.join(step['text'].split())}" if is_note else _told(step, queue)
+    return f"noted by {step['actor']}: {' '.join(step['text'].split())}" if is_note else _event_text(step, queue)
 
 
-def _told(step: Mapping[str, Any], queue: str) -> str:
+def _event_text(step: Mapping[str, Any], queue: str) -> str:
     why = step["reason"] + (f" ({step['cause']})" if step["cause"] else "") + _doubt(step)
     waits = "" if step["due_ms"] is None else f", waits {lasting(step['due_ms'] - step['ts_ms'])}"
     at = "" if step["routing_key"] is None else f" → {_where(step['exchange'] or '', step['routing_key'])}"
@@ -119,8 +121,8 @@ def _told(step: Mapping[str, Any], queue: str) -> str:
 
 def _error(error: Mapping[str, Any] | None) -> Iterator[str]:
     if error:
-        said = ": ".join(str(error[name]) for name in ("type", "message") if error.get(name))
-        yield f"  {'error':<11} {said}"
+        text = ": ".join(str(error[name]) for name in ("type", "message") if error.get(name))
+        yield f"  {'error':<11} {text}"
         if error.get("frame"):
             yield f"  {'at':<11} {error['frame']}"
 

@@ -63,8 +63,8 @@ def run(reach: Callable[[], Api], queue: str, asked: Mapping[str, Any], orders: 
     with ThreadPoolExecutor(orders.workers) as pool:
         running = [pool.submit(work.run, reach()) for _ in range(orders.workers)]
         try:
-            for one in running:
-                one.result()
+            for future in running:
+                future.result()
         except KeyboardInterrupt:
             work.stopping.set()
             work.tell()
@@ -99,8 +99,8 @@ class _Work:
 
     def tell(self) -> None:
         """What became of the letters."""
-        said = ", ".join(f"{number} {how}" for how, number in self._counts.most_common())
-        output.warn(said or "No letters.")
+        summary = ", ".join(f"{number} {how}" for how, number in self._counts.most_common())
+        output.warn(summary or "No letters.")
 
     def run(self, api: Api) -> None:
         """One worker."""
@@ -164,7 +164,7 @@ def _asked(api: Api, path: str, body: Mapping[str, Any], stopping: threading.Eve
         if status in {OK, GONE}:
             return answer
         if (status not in BUSY and status) or time.monotonic() > deadline or stopping.is_set():
-            problems = "".join(f"\n  {one}" for one in answer.get("problems") or ())
+            problems = "".join(f"\n  {problem}" for problem in answer.get("problems") or ())
             raise _Failed(f"{answer.get('error') or 'the router does not answer'}{problems}")
         time.sleep(AGAIN_S)
 

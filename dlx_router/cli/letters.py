@@ -108,12 +108,12 @@ def show(
 ) -> None:
     """Show one letter: where it is, its journey of deaths, waits and redrives, and its body as far as known."""
     form = "hex" if hexadecimal else "auto"
-    found = reach(url).get(f"/letters/{segment(letter)}", queue=queue, form=form)["letters"]
+    letters = reach(url).get(f"/letters/{segment(letter)}", queue=queue, form=form)["letters"]
     if as_json:
-        output.as_json(found)
+        output.as_json(letters)
         return
-    for one in found:
-        output.say(*drawn(one), ids=[*names_in(one)], hang=None)
+    for entry in letters:
+        output.say(*drawn(entry), ids=[*names_in(entry)], hang=None)
 
 
 @app.command()
@@ -167,11 +167,15 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
     query = _query(
         vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
     )
-    found = api.pages("/letters", "letters", "cursor", limit, q=text, **query)
+    summaries = api.pages("/letters", "letters", "cursor", limit, q=text, **query)
     count = 0
     with _opened(to) as file:
-        for one in _counted(found, to is not None):
-            whole = api.get(f"/letters/{segment(one['id'])}", queue=one["failed_queue"])["letters"] if full else [one]
+        for summary in _counted(summaries, to is not None):
+            whole = (
+                api.get(f"/letters/{segment(summary['id'])}", queue=summary["failed_queue"])["letters"]
+                if full
+                else [summary]
+            )
             for letter in whole:
                 file.write(f"{json.dumps(letter, separators=(',', ':'))}\n")
                 count += 1
@@ -230,47 +234,47 @@ def _opened(to: Path | None) -> Iterator[IO[str]]:
         raise typer.Exit(output.WRONG_USE) from None
 
 
-def _counted(found: Iterable[dict[str, Any]], wanted: bool) -> Iterable[dict[str, Any]]:  # noqa: FBT001 - as the flag was given
+def _counted(letters: Iterable[dict[str, Any]], wanted: bool) -> Iterable[dict[str, Any]]:  # noqa: FBT001 - as the flag was given
     """With a count on a terminal, where the letters themselves are not seen."""
     if not wanted or not sys.stderr.isatty():
-        return found
+        return letters
     from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
     from rich.progress import track  # noqa: PLC0415 - slow to import, and not wanted by each command
 
-    return track(found, "Letters", total=None, console=Console(stderr=True))
+    return track(letters, "Letters", total=None, console=Console(stderr=True))
 
 
-def _print(found: Iterable[dict[str, Any]], limit: int, *, as_json: bool) -> None:
-    letters = list(found)
+def _print(items: Iterable[dict[str, Any]], limit: int, *, as_json: bool) -> None:
+    letters = list(items)
     if as_json:
         output.as_json(letters)
         return
     if not letters:
         output.say("No letters.")
         return
-    output.table(_COLUMNS, [_row(one) for one in letters])
+    output.table(_COLUMNS, [_row(letter) for letter in letters])
     if limit and len(letters) == limit:
         output.warn(f"The newest {limit}; --limit 0 shows all.")
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    reason = one["reason"] + (f" ({one['cause']})" if one["cause"] else "")
-    counts = (str(one["attempts"]), str(one["redrives"]))
-    rest = (one["failed_queue"], reason, *counts, _lies(one), one["group"])
-    return (one["id"], ago(one["last_ms"]), one["state"], *rest)
+def _row(letter: dict[str, Any]) -> tuple[str, ...]:
+    reason = letter["reason"] + (f" ({letter['cause']})" if letter["cause"] else "")
+    counts = (str(letter["attempts"]), str(letter["redrives"]))
+    rest = (letter["failed_queue"], reason, *counts, _lies(letter), letter["group"])
+    return (letter["id"], ago(letter["last_ms"]), letter["state"], *rest)
 
 
-def _lies(one: dict[str, Any]) -> str:
+def _lies(letter: dict[str, Any]) -> str:
     """Where it is, as far as the index knows: whoever consumes there has it by now, maybe."""
-    if one["target"]:
-        return where(one["target"])
-    if (sent := one.get("sent_to")) is not None:  # absent where the router is older
-        return one["failed_queue"] if sent["exchange"].endswith(RETURN) else where(sent)
-    return f"until {shown(one['due_ms'])}" if _waits(one) else "–"
+    if letter["target"]:
+        return where(letter["target"])
+    if (sent := letter.get("sent_to")) is not None:  # absent where the router is older
+        return letter["failed_queue"] if sent["exchange"].endswith(RETURN) else where(sent)
+    return f"until {shown(letter['due_ms'])}" if _waits(letter) else "–"
 
 
-def _waits(one: dict[str, Any]) -> bool:
-    return one["state"] in {"retrying", "held"} and one["due_ms"] is not None
+def _waits(letter: dict[str, Any]) -> bool:
+    return letter["state"] in {"retrying", "held"} and letter["due_ms"] is not None
 
 
 def where(target: dict[str, Any]) -> str:

@@ -52,9 +52,11 @@ class _InOrder(examples.Group):
             return super().resolve_command(ctx, args)
         except _UsageError as error:
             groups = {name: getattr(self.get_command(ctx, name), "commands", {}) for name in self.list_commands(ctx)}
-            said = [f"`dlx-router {name} {args[0]}`" for name, commands in groups.items() if args[0] in commands]
-            if said:  # which is more than a word that is spelled like it
-                error.message = f"{error.message.partition(' Did you mean')[0]} Did you mean {' or '.join(said)}?"
+            suggestions = [f"`dlx-router {name} {args[0]}`" for name, commands in groups.items() if args[0] in commands]
+            if suggestions:  # which is more than a word that is spelled like it
+                error.message = (
+                    f"{error.message.partition(' Did you mean')[0]} Did you mean {' or '.join(suggestions)}?"
+                )
             elif "Did you mean" not in error.message:
                 error.message = f"{error.message} `dlx-router --help` lists the commands"
             raise

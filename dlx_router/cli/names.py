@@ -20,39 +20,39 @@ Offered = list[tuple[str, str]]
 
 def failed_queues(ctx: typer.Context, incomplete: str) -> Offered:
     """Queues in which letters failed."""
-    found = _asked(ctx, "/queues").get("failed", ())
-    return _offered(incomplete, ((one["failed_queue"], _counts(one["states"])) for one in found))
+    rows = _asked(ctx, "/queues").get("failed", ())
+    return _offered(incomplete, ((row["failed_queue"], _counts(row["states"])) for row in rows))
 
 
 def dead_letter_queues(ctx: typer.Context, incomplete: str) -> Offered:
     """Queues in which letters lie."""
-    found = _asked(ctx, "/queues").get("lying", ())
-    names = ((one["queue"] or ("" if one["exchange"] else one["routing_key"]), one["indexed"]) for one in found)
+    rows = _asked(ctx, "/queues").get("lying", ())
+    names = ((row["queue"] or ("" if row["exchange"] else row["routing_key"]), row["indexed"]) for row in rows)
     return _offered(incomplete, ((name, f"{count} lie there") for name, count in names))
 
 
 def groups(ctx: typer.Context, incomplete: str) -> Offered:
     """Groups, those that had a death last first."""
-    found = _asked(ctx, "/groups", limit=MOST).get("groups", ())
-    return _offered(incomplete, ((one["id"], f"{one['state']}, {one['lying']} lie there") for one in found))
+    rows = _asked(ctx, "/groups", limit=MOST).get("groups", ())
+    return _offered(incomplete, ((row["id"], f"{row['state']}, {row['lying']} lie there") for row in rows))
 
 
 def letters(ctx: typer.Context, incomplete: str) -> Offered:
     """The newest letters."""
-    found = _asked(ctx, "/letters", limit=MOST).get("letters", ())
-    return _offered(incomplete, ((one["id"], one["state"]) for one in found))
+    rows = _asked(ctx, "/letters", limit=MOST).get("letters", ())
+    return _offered(incomplete, ((row["id"], row["state"]) for row in rows))
 
 
 def tasks(ctx: typer.Context, incomplete: str) -> Offered:
     """Tasks, the newest first."""
-    found = _asked(ctx, "/tasks", vhost=ctx.params.get("vhost")).get("tasks", ())
-    return _offered(incomplete, ((one["id"], f"{one['spec']['kind']}, {one['state']}") for one in found))
+    rows = _asked(ctx, "/tasks", vhost=ctx.params.get("vhost")).get("tasks", ())
+    return _offered(incomplete, ((row["id"], f"{row['spec']['kind']}, {row['state']}") for row in rows))
 
 
 def policies(ctx: typer.Context, incomplete: str) -> Offered:
     """Policies in force."""
-    found = _asked(ctx, "/policies").get("policies", ())
-    return _offered(incomplete, ((one["name"], "") for one in found))
+    rows = _asked(ctx, "/policies").get("policies", ())
+    return _offered(incomplete, ((row["name"], "") for row in rows))
 
 
 def vhosts(ctx: typer.Context, incomplete: str) -> Offered:
@@ -64,15 +64,15 @@ def _counts(states: dict[str, int]) -> str:
     return ", ".join(f"{int(count)} {state}" for state, count in sorted(states.items()) if SAFE.fullmatch(state))
 
 
-def _offered(incomplete: str, found: Iterable[tuple[Any, str]]) -> Offered:
-    return [*dict(_safe(incomplete, found)).items()]
+def _offered(incomplete: str, pairs: Iterable[tuple[Any, str]]) -> Offered:
+    return [*dict(_safe(incomplete, pairs)).items()]
 
 
-def _safe(incomplete: str, found: Iterable[tuple[Any, str]]) -> Iterator[tuple[str, str]]:
+def _safe(incomplete: str, pairs: Iterable[tuple[Any, str]]) -> Iterator[tuple[str, str]]:
     try:
-        for name, said in found:
+        for name, note in pairs:
             if isinstance(name, str) and name.startswith(incomplete) and SAFE.fullmatch(name):
-                yield name, said
+                yield name, note
     except (KeyError, TypeError, ValueError, AttributeError):
         return  # a router of another version, or none
 

@@ -164,10 +164,10 @@ def edit(  # noqa: PLR0913 - its options
     if body == "-" and not yes:
         raise typer.BadParameter("standard input is the body, so nobody can be asked: say --yes", param_hint="--body")
     changed: dict[str, str | None] = dict.fromkeys(without or ())
-    for one in headers or ():
-        name, equals, value = one.partition("=")
+    for header in headers or ():
+        name, equals, value = header.partition("=")
         if not equals:
-            raise typer.BadParameter(f"{one!r}: NAME=VALUE", param_hint="--header")
+            raise typer.BadParameter(f"{header!r}: NAME=VALUE", param_hint="--header")
         changed[name] = value
     to = {"exchange": "", "routing_key": to_queue} if to_queue else None
 
@@ -183,8 +183,8 @@ def _meant(
     queue: str, filter_: str | None, group: str | None, ids: list[str] | None, limit: int | None
 ) -> dict[str, Any]:
     """Which letters, as the API has it. What narrows and is empty is refused: a script's variable is, and means all."""
-    for option, said in (("--filter", filter_), ("--group", group), *(("--id", one) for one in ids or ())):
-        if said is not None and not said.strip():
+    for option, value in (("--filter", filter_), ("--group", group), *(("--id", letter) for letter in ids or ())):
+        if value is not None and not value.strip():
             raise typer.BadParameter("is empty; leave it out where all letters are meant", param_hint=option)
     given = {"queue": queue, "filter": filter_, "group": group, "ids": ids, "limit": limit}
     return {name: value for name, value in given.items() if value}

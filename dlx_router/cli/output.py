@@ -27,9 +27,11 @@ def width_of(stream: TextIO) -> int | None:
     """Cells in a line of the terminal behind the stream, or as COLUMNS says; None: it is none."""
     if not stream.isatty():
         return None
-    said = os.environ.get("COLUMNS", "")
+    columns = os.environ.get("COLUMNS", "")
     try:
-        width = int(said) if said.isascii() and said.isdigit() else os.get_terminal_size(stream.fileno()).columns
+        width = (
+            int(columns) if columns.isascii() and columns.isdigit() else os.get_terminal_size(stream.fileno()).columns
+        )
     except (OSError, ValueError):
         width = 0
     return max(width or _WIDTH, LEAST_WIDTH)
@@ -45,19 +47,19 @@ def say(*lines: str, ids: Sequence[str] = (), hang: int | None = 2) -> None:
 
     None: to where the value begins that stands behind a label.
     """
-    _print(sys.stdout, [line for one in lines for line in one.split("\n")], ids, hang)
+    _print(sys.stdout, [line for text in lines for line in text.split("\n")], ids, hang)
 
 
-def warn(said: object, *, ids: Sequence[str] = ()) -> None:
+def warn(message: object, *, ids: Sequence[str] = ()) -> None:
     """A text or an error to stderr, in its lines."""
-    _print(sys.stderr, str(said).split("\n"), ids, 2)
+    _print(sys.stderr, str(message).split("\n"), ids, 2)
 
 
 def _print(stream: TextIO, lines: Iterable[str], ids: Sequence[str], hang: int | None) -> None:
     width, shown = width_of(stream), [*map(printable, ids)]
     for line in lines:
-        for one in layout.wrapped(printable(line), width, ids=shown, hang=hang):
-            print(one.rstrip() if width is not None else one, file=stream)
+        for part in layout.wrapped(printable(line), width, ids=shown, hang=hang):
+            print(part.rstrip() if width is not None else part, file=stream)
     stream.flush()
 
 
@@ -65,8 +67,8 @@ def script(*lines: str) -> None:
     """Lines for a shell: what is pasted from a terminal does the same."""
     width = width_of(sys.stdout)
     for line in lines:
-        for one in layout.command_lines(printable(line), width):
-            print(one)
+        for part in layout.command_lines(printable(line), width):
+            print(part)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str] = ()) -> None:
@@ -86,9 +88,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequenc
 
 def facts(rows: Iterable[tuple[str, str]], *, ids: Sequence[str] = ()) -> None:
     """Names with their values, one below the other; those without a value are left out."""
-    told = [(name, value) for name, value in rows if value]
-    least = max((len(name) for name, _ in told), default=0)
-    for name, value in told:
+    filled = [(name, value) for name, value in rows if value]
+    least = max((len(name) for name, _ in filled), default=0)
+    for name, value in filled:
         say(f"  {name:<{least}}  {printable(value)}", ids=ids, hang=least + 2)
 
 

@@ -27,7 +27,7 @@ from dlx_router.provisioning.command_rights import needs_of
 EVERY_QUEUE: Final = frozenset({"#", ".*", ""})
 
 
-def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, as_json: bool) -> int:
+def run(given: Mapping[str, str], user: str | None, purpose_name: str = Purpose.RUN, *, as_json: bool) -> int:
     """Print the recipe; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
     try:
         settings = Settings.load(given)
@@ -38,7 +38,7 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
         return output.refuse(error)
     except (SettingsError, ManagementError) as error:
         return output.wrong_use(error)
-    purpose = Purpose(said)
+    purpose = Purpose(purpose_name)
     name = user or _user(settings, purpose)
     grants = grants_of(settings, loaded, vhosts, purpose)
     users = asyncio.run(_users(settings, name))
@@ -69,7 +69,7 @@ def grants_of(
     if purpose is not Purpose.RUN:
         return [needs_of(purpose, setup, vhost, loaded.delayed) for vhost in vhosts]
     wanted: tuple[Attachment | Delayed, ...] = (*loaded.attachments, *loaded.delayed)
-    attached = {vhost: [one for one in wanted if one.vhost in {None, vhost}] for vhost in vhosts}
+    attached = {vhost: [entry for entry in wanted if entry.vhost in {None, vhost}] for vhost in vhosts}
     return [needed(loaded.policies, (), setup, vhost, attached[vhost]) for vhost in vhosts]
 
 
@@ -80,10 +80,10 @@ def definitions(grants: Sequence[Grant], user: User) -> dict[str, list[dict[str,
         "permissions": [
             {
                 "user": user.name,
-                "vhost": one.vhost,
-                **dict(zip(rights, permission_script.expressions(user, one), strict=True)),
+                "vhost": grant.vhost,
+                **dict(zip(rights, permission_script.expressions(user, grant), strict=True)),
             }
-            for one in grants
+            for grant in grants
         ]
     }
 
@@ -113,13 +113,13 @@ def _print(grants: Sequence[Grant], users: tuple[User, User | None], settings: S
     user, other = users
     reads = not purpose.tag and settings.has_management()
     tag = MONITORING if reads and other is None else purpose.tag
-    found = [
+    recipes = [
         permission_script.written(user, grants, tag),
         *([permission_script.reading(other, grants)] if other and reads else []),
     ]
-    for one in found:
-        _warn(one.warnings)
-        output.script(*one.lines)
+    for recipe in recipes:
+        _warn(recipe.warnings)
+        output.script(*recipe.lines)
     if purpose is Purpose.DESTROY:
         output.script(
             "# the same user in AMQP_URL, which tells how full queues are; --drain runs a router: --for run too"
@@ -136,25 +136,25 @@ def _print(grants: Sequence[Grant], users: tuple[User, User | None], settings: S
         output.say(f"\n{DEFAULT_EXCHANGE} is the default exchange: by it a user reaches every queue of the vhost.")
 
 
-def _warn(said: Sequence[str]) -> None:
-    for one in said:
-        output.warn(one)
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        output.warn(warning)
 
 
 def _wide(loaded: LoadedPolicies) -> None:
     """Who selects every queue has the router bind every queue."""
-    for one in loaded.policies.policies:
-        if one.selector.kind is not SelectorKind.QUEUE and one.selector.text in EVERY_QUEUE:
+    for policy in loaded.policies.policies:
+        if policy.selector.kind is not SelectorKind.QUEUE and policy.selector.text in EVERY_QUEUE:
             output.warn(
-                f"policy {one.name} ({one.source}) selects every queue, so the router needs write on every queue; "
-                "select fewer to grant less",
+                f"policy {policy.name} ({policy.source}) selects every queue, so the router needs write on every queue"
+                "; select fewer to grant less",
             )
 
 
 async def _vhosts(settings: Settings) -> list[str]:
-    said = settings.vhost_list()
-    if said != ["*"]:
-        return said
+    vhosts = settings.vhost_list()
+    if vhosts != ["*"]:
+        return vhosts
     rights = _rights(settings)
     try:
         return await rights.vhosts()
@@ -169,17 +169,17 @@ async def _strangers(settings: Settings, loaded: LoadedPolicies, vhosts: Sequenc
         return
     rights, names = _rights(settings), settings.names
     try:
-        told = [await rights.strangers(vhost, names, user, loaded.believed(vhost)) for vhost in vhosts]
-        found = [one for some in told for one in some]
+        by_vhost = [await rights.strangers(vhost, names, user, loaded.believed(vhost)) for vhost in vhosts]
+        strangers = [stranger for group in by_vhost for stranger in group]
     except ManagementError as error:
         output.warn(f"Who else has such rights is not known (it takes an administrator to ask): {error}")
         return
     finally:
         await rights.close()
-    said = "Nobody but the router needs these rights:" if found else "Nobody else has rights that only it needs."
-    output.say("", said)
-    for one in found:
-        output.say(f"- {one}")
+    heading = "Nobody but the router needs these rights:" if strangers else "Nobody else has rights that only it needs."
+    output.say("", heading)
+    for stranger in strangers:
+        output.say(f"- {stranger}")
 
 
 def _rights(settings: Settings) -> Rights:

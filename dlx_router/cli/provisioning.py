@@ -46,8 +46,8 @@ class Site:
 
     async def open(self) -> None:
         """Learn which vhosts are meant."""
-        said = self.settings.vhost_list()
-        self.vhosts = await self.api.vhosts() if said == ["*"] else said
+        vhosts = self.settings.vhost_list()
+        self.vhosts = await self.api.vhosts() if vhosts == ["*"] else vhosts
         self.loaded.require_served(self.vhosts)
 
     async def plan(self, vhost: str) -> Plan:
@@ -70,10 +70,10 @@ class Site:
 
     async def counts(self, vhost: str, queues: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Letters and consumers of each of these queues now, those that are there."""
-        found = self.settings.broker_address()
-        name, port = found.hosts[0]
-        login = Login(found.user, found.password.get_secret_value(), vhost)
-        topology = Topology(Host(name, port), login, self._tls if found.tls else None, self.names, declare=False)
+        address = self.settings.broker_address()
+        name, port = address.hosts[0]
+        login = Login(address.user, address.password.get_secret_value(), vhost)
+        topology = Topology(Host(name, port), login, self._tls if address.tls else None, self.names, declare=False)
         try:
             return await topology.censuses(queues)
         finally:
@@ -95,8 +95,8 @@ def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False)
     except PolicyErrors as error:
         return output.refuse(error)
     except (SettingsError, ManagementError, TopologyError, OSError) as error:
-        said = str(error).removesuffix("; it is tried again")  # a router does that, a command ends
-        return output.wrong_use(said)
+        message = str(error).removesuffix("; it is tried again")  # a router does that, a command ends
+        return output.wrong_use(message)
 
 
 async def _on(site: Site, work: Work) -> int:
@@ -113,7 +113,7 @@ def plan(*, as_json: bool) -> Work:
     async def work(site: Site) -> int:
         plans = [await site.plan(vhost) for vhost in site.vhosts]
         _print(plans, as_json=as_json)
-        return output.FINDINGS if any(one.steps or one.conflicts for one in plans) else output.OK
+        return output.FINDINGS if any(vhost_plan.steps or vhost_plan.conflicts for vhost_plan in plans) else output.OK
 
     return work
 
@@ -128,26 +128,26 @@ def apply(*, as_json: bool, yes: bool = True) -> Work:
         plans = [await site.plan(vhost) for vhost in site.vhosts]
         if not as_json:
             _print(plans, as_json=False)
-        taken = [await _applied(site, one, yes=yes) for one in plans]
+        taken = [await _applied(site, vhost_plan, yes=yes) for vhost_plan in plans]
         if as_json:
             _print(plans, as_json=True, taken=taken)
-        for one, steps in zip(plans, taken, strict=True):
+        for vhost_plan, steps in zip(plans, taken, strict=True):
             if steps is not None and not as_json:
-                output.say(plan_text.done(one, steps), ids=[*_names_in([one])])
-        failed = None in taken or any(one.conflicts for one in plans)
+                output.say(plan_text.done(vhost_plan, steps), ids=[*_names_in([vhost_plan])])
+        failed = None in taken or any(vhost_plan.conflicts for vhost_plan in plans)
         return output.FINDINGS if failed else output.OK
 
     return work
 
 
-async def _applied(site: Site, found: Plan, *, yes: bool) -> list[Step] | None:
+async def _applied(site: Site, vhost_plan: Plan, *, yes: bool) -> list[Step] | None:
     """The steps that were taken; None, said on stderr, where none was, because something forbids it or a person."""
-    question = f"vhost {found.vhost}: make {output.number(len(found.steps), 'change')}?"
-    asks = not yes and bool(found.steps) and _is_asked()
-    if found.is_refused or (asks and not output.confirmed(question)):
-        output.warn(f"vhost {found.vhost}: nothing was changed")
+    question = f"vhost {vhost_plan.vhost}: make {output.number(len(vhost_plan.steps), 'change')}?"
+    asks = not yes and bool(vhost_plan.steps) and _is_asked()
+    if vhost_plan.is_refused or (asks and not output.confirmed(question)):
+        output.warn(f"vhost {vhost_plan.vhost}: nothing was changed")
         return None
-    return await apply_plan.apply(site.api, found, site.names)
+    return await apply_plan.apply(site.api, vhost_plan, site.names)
 
 
 def _is_asked() -> bool:
@@ -170,12 +170,12 @@ def adopt() -> Work:
 async def _drained(site: Site, drain_s: float) -> None:
     """A router empties what flows by itself; what is left then is said as by any destroy."""
     calm, deadline = 0, time.monotonic() + drain_s
-    queues = flowing(site.names, [one.exchange for one in site.loaded.delayed])
+    queues = flowing(site.names, [definition.exchange for definition in site.loaded.delayed])
     async with Drain(str(site.settings.policies)) as router:
         while router.runs and calm < CALM and time.monotonic() < deadline:
             await asyncio.sleep(EVERY_S)
             counts = [await site.counts(vhost, queues) for vhost in site.vhosts]
-            calm = 0 if any(letters for one in counts for letters, _ in one.values()) else calm + 1
+            calm = 0 if any(letters for census in counts for letters, _ in census.values()) else calm + 1
 
 
 async def _settled(site: Site) -> None:
@@ -190,14 +190,14 @@ async def _settled(site: Site) -> None:
 
 async def _looked(site: Site) -> list[Remains]:
     """What stands; looked at again for some time where only what may have gone by then is in the way."""
-    deadline, told = time.monotonic() + PASSES_S, False
+    deadline, has_warned = time.monotonic() + PASSES_S, False
     while True:
-        found = [await site.remaining(vhost) for vhost in site.vhosts]
-        blocked = [one for one in found if one.blockers]
-        if not blocked or not all(one.may_pass for one in blocked) or time.monotonic() > deadline:
-            return found
-        if not told:
-            told = True
+        by_vhost = [await site.remaining(vhost) for vhost in site.vhosts]
+        blocked = [remains for remains in by_vhost if remains.blockers]
+        if not blocked or not all(remains.may_pass for remains in blocked) or time.monotonic() > deadline:
+            return by_vhost
+        if not has_warned:
+            has_warned = True
             output.warn(
                 f"{printable_lines(blocked[0].blockers[0])}; looking again for {PASSES_S:g} s, it may be ending",
             )
@@ -230,15 +230,20 @@ def destroy(how: Removing, *, as_json: bool) -> Work:
             and not output.confirmed("Run a router until nothing waits, then remove all of the router's?")
         ):
             return _nothing_removed()
-        found = await _remains(site, how)
-        _print_removal(found, as_json=as_json)
+        by_vhost = await _remains(site, how)
+        _print_removal(by_vhost, as_json=as_json)
         if how.dry_run:
-            return output.FINDINGS if any(one.blockers for one in found) else output.OK
-        if any(one.blockers for one in found):
+            return output.FINDINGS if any(remains.blockers for remains in by_vhost) else output.OK
+        if any(remains.blockers for remains in by_vhost):
             return _nothing_removed()
-        if asks and not drains and not all(one.is_empty for one in found) and not output.confirmed("Remove this?"):
+        if (
+            asks
+            and not drains
+            and not all(remains.is_empty for remains in by_vhost)
+            and not output.confirmed("Remove this?")
+        ):
             return _nothing_removed()
-        return max([await _destroyed(site, one) for one in found], default=output.OK)
+        return max([await _destroyed(site, remains) for remains in by_vhost], default=output.OK)
 
     return work
 
@@ -250,11 +255,15 @@ async def _remains(site: Site, how: Removing) -> list[Remains]:
     if how.drain_s is not None:
         await _drained(site, how.drain_s)
         await _settled(site)
-    found = await _looked(site)
-    if how.drain_s is None and any(one.policies for one in found) and not any(one.blockers for one in found):
+    by_vhost = await _looked(site)
+    if (
+        how.drain_s is None
+        and any(remains.policies for remains in by_vhost)
+        and not any(remains.blockers for remains in by_vhost)
+    ):
         await asyncio.sleep(FRESH_S)
-        found = await _looked(site)
-    return found
+        by_vhost = await _looked(site)
+    return by_vhost
 
 
 def _nothing_removed() -> int:
@@ -262,14 +271,14 @@ def _nothing_removed() -> int:
     return output.FINDINGS
 
 
-async def _destroyed(site: Site, found: Remains) -> int:
-    await apply_plan.close_inlets(site.api, found, site.names)
-    now = await site.remaining(found.vhost)
+async def _destroyed(site: Site, remains: Remains) -> int:
+    await apply_plan.close_inlets(site.api, remains, site.names)
+    now = await site.remaining(remains.vhost)
     if now.blockers:
         output.warn(
-            f"vhost {found.vhost}: letters came meanwhile, so only that by which they come was removed (policies, "
+            f"vhost {remains.vhost}: letters came meanwhile, so only that by which they come was removed (policies, "
             f"delayed exchanges); run a router until they are gone, then destroy again\n"
-            + "\n".join(f"  ! {one}" for one in now.blockers)
+            + "\n".join(f"  ! {blocker}" for blocker in now.blockers)
         )
         return output.FINDINGS
     await apply_plan.remove_rest(site.api, now, site.names)
@@ -293,20 +302,20 @@ def _print(plans: Sequence[Plan], *, as_json: bool, taken: Sequence[Sequence[Ste
         return
     rows: list[dict[str, Any]] = [
         {
-            "vhost": one.vhost,
-            "steps": as_rows(one),
-            "notes": [{"code": note.code, "text": note.text, "conflict": note.conflict} for note in one.notes],
+            "vhost": vhost_plan.vhost,
+            "steps": as_rows(vhost_plan),
+            "notes": [{"code": note.code, "text": note.text, "conflict": note.conflict} for note in vhost_plan.notes],
         }
-        for one in plans
+        for vhost_plan in plans
     ]
     for row, steps in zip(rows, taken, strict=False):
         row["done"] = plan_text.as_done(steps or ())
     output.as_json({"vhosts": rows})
 
 
-def _print_removal(found: Sequence[Remains], *, as_json: bool) -> None:
+def _print_removal(by_vhost: Sequence[Remains], *, as_json: bool) -> None:
     if as_json:
-        output.as_json({"vhosts": [one.as_row() for one in found]})
+        output.as_json({"vhosts": [remains.as_row() for remains in by_vhost]})
     else:
-        names = [name for one in found for name in (*one.policies, *one.exchanges, *one.queues)]
-        output.say("\n\n".join(map(plan_text.removal, found)), ids=names)
+        names = [name for remains in by_vhost for name in (*remains.policies, *remains.exchanges, *remains.queues)]
+        output.say("\n\n".join(map(plan_text.removal, by_vhost)), ids=names)

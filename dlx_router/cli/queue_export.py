@@ -37,29 +37,29 @@ def export_queue(api: Api, asked: Line, to: Path | None) -> int:
 
 def _export(api: Api, asked: Line, file: IO[str]) -> int:
     task = api.ask("POST", "/tasks", body={**asked, "kind": "export", "rate": 0})
-    with _Bar(task) as told:
+    with _Bar(task) as bar:
         try:
-            state, why = _pages(api, task["id"], str(asked["vhost"]), file, told)
+            state, why = _pages(api, task["id"], str(asked["vhost"]), file, bar)
         except BaseException:
             with suppress(typer.Exit):  # so that what is held goes back at once
                 api.ask("POST", f"/tasks/{task['id']}/cancel", query={"vhost": asked["vhost"]})
             raise
     if state != "done":
-        letters = output.number(told.count, "letter")
+        letters = output.number(bar.count, "letter")
         output.warn(f"not whole: {letters}, then the task was {state}: {why or 'by somebody'}")
         return output.FINDINGS
-    output.warn(output.number(told.count, "letter"))
+    output.warn(output.number(bar.count, "letter"))
     return output.OK
 
 
-def _pages(api: Api, task: str, vhost: str, file: IO[str], tell: Callable[[int], None]) -> tuple[str, str]:
+def _pages(api: Api, task: str, vhost: str, file: IO[str], advance: Callable[[int], None]) -> tuple[str, str]:
     """How the task ended."""
     after = 0
     while True:
         page = api.get(f"/tasks/{task}/letters", after=after, vhost=vhost)
         for letter in page["letters"]:
             file.write(f"{json.dumps(letter, separators=(',', ':'))}\n")
-        tell(len(page["letters"]))
+        advance(len(page["letters"]))
         if page["next"] is None:
             return page["state"], page["why"]
         after = page["next"]

@@ -37,8 +37,8 @@ class Api:
 
     def ask(self, method: str, path: str = "", body: Any = None, kind: str = "tasks", **query: str) -> Any:  # noqa: ANN401 - JSON
         """The answer, decoded."""
-        told = None if body is None else {**body, "vhost": self._vhost}
-        return self._asking.ask(method, f"/{kind}{path}", query={"vhost": self._vhost, **query}, body=told)
+        document = None if body is None else {**body, "vhost": self._vhost}
+        return self._asking.ask(method, f"/{kind}{path}", query={"vhost": self._vhost, **query}, body=document)
 
 
 def run(work: Callable[[Api], int], url: str, vhost: str | None) -> int:
@@ -84,27 +84,27 @@ def edit(api: Api, asked: Mapping[str, Any], *, yes: bool, as_json: bool) -> int
 
 def _confirmed(api: Api, queue: str, question: str) -> bool | None:
     """Whether a person who was shown what lies there says yes: then, whether that is no dead-letter queue. None: no."""
-    found = api.ask("GET", "/preview", queue=queue)
-    for line in _shown(found):
+    preview = api.ask("GET", "/preview", queue=queue)
+    for line in _shown(preview):
         output.warn(line)
     if output.confirmed(question):
-        return bool(found["objection"])
+        return bool(preview["objection"])
     output.warn("Nothing was done.")
     return None
 
 
-def _shown(found: Mapping[str, Any]) -> Iterable[str]:
+def _shown(preview: Mapping[str, Any]) -> Iterable[str]:
     """What lies in a queue, and what is against taking anything from it."""
-    unacked = "" if found["unacked"] is None else f", {found['unacked']} unacked"
-    consumers = output.number(found["consumers"], "consumer")
-    yield f"queue {found['queue']}: {output.number(found['messages'], 'message')}{unacked}, {consumers}"
-    if found["letters"] is None:
-        yield f"how many of them are letters was not looked at: {found['not_sampled']}"
-    elif found["sampled"]:
-        share = round(100 * found["letters"] / found["sampled"])
-        yield f"of the first {found['sampled']}, {found['letters']} are letters ({share} %); what is none stays"
-    if found["objection"]:
-        yield f"WARNING: {found['objection']}; what lies there may be living messages"
+    unacked = "" if preview["unacked"] is None else f", {preview['unacked']} unacked"
+    consumers = output.number(preview["consumers"], "consumer")
+    yield f"queue {preview['queue']}: {output.number(preview['messages'], 'message')}{unacked}, {consumers}"
+    if preview["letters"] is None:
+        yield f"how many of them are letters was not looked at: {preview['not_sampled']}"
+    elif preview["sampled"]:
+        share = round(100 * preview["letters"] / preview["sampled"])
+        yield f"of the first {preview['sampled']}, {preview['letters']} are letters ({share} %); what is none stays"
+    if preview["objection"]:
+        yield f"WARNING: {preview['objection']}; what lies there may be living messages"
 
 
 def _changes(asked: Mapping[str, Any]) -> str:
@@ -127,7 +127,7 @@ def read_body(path: str) -> str:
 
 def _plan(asked: Mapping[str, Any]) -> str:
     verb = {"redrive": "send back", "discard": "DELETE for good", "park": "park"}[asked.get("kind", "redrive")]
-    which = f"letters with {said}" if (said := task_text.which(asked)) else "ALL letters"
+    which = f"letters with {filters}" if (filters := task_text.which(asked)) else "ALL letters"
     to = f" to {task_text.target(asked['to'])}" if asked.get("to") else ""
     first = f", {task_text.canary_text(asked['canary'])}" if asked.get("canary") else ""
     return f"{verb} {which} of queue {asked['queue']}{to}, {task_text.rate_text(asked)}{first}?"
@@ -167,12 +167,12 @@ def _bar(task: Any) -> Callable[[Any], None]:  # noqa: ANN401 - JSON
         if now is None:
             progress.stop()
             return
-        told = {
+        fields = {
             "completed": now["counts"]["sent"],
             "total": max(task_text.meant(now)[0], 1),
             "description": now["state"],
         }
-        progress.update(bar, told=task_text.progress(now), **told)
+        progress.update(bar, told=task_text.progress(now), **fields)
 
     return show
 
@@ -191,11 +191,11 @@ def show(api: Api, task_id: str, *, as_json: bool) -> int:
 
 def every(api: Api, *, as_json: bool) -> int:
     """All tasks."""
-    found = api.ask("GET")["tasks"]
+    tasks = api.ask("GET")["tasks"]
     if as_json:
-        output.as_json(found)
-    elif not found:
+        output.as_json(tasks)
+    elif not tasks:
         output.say("No tasks.")
     else:
-        output.table(task_text.COLUMNS, [task_text.row(task) for task in found])
+        output.table(task_text.COLUMNS, [task_text.row(task) for task in tasks])
     return output.OK

@@ -44,17 +44,19 @@ def _start(settings: Settings, loaded: "LoadedPolicies", warnings: Sequence[str]
     logs.configure(settings.log_format, settings.log_level)
     for warning in warnings:
         logs.log.warning("settings.warning", problem=warning)
-    for one in loaded.warnings:
-        logs.log.warning("policies.warning", code=one.code, file=one.file, line=one.line, problem=one.message)
+    for finding in loaded.warnings:
+        logs.log.warning(
+            "policies.warning", code=finding.code, file=finding.file, line=finding.line, problem=finding.message
+        )
     return run(settings, loaded, observe=observe)
 
 
 def _parameter(name: str) -> inspect.Parameter:
     default = default_text(name)
     ending = f"; default: {default}]" if default else "]"
-    said = f"{Settings.model_fields[name].description} [{variable(name)}{ending}"
+    description = f"{Settings.model_fields[name].description} [{variable(name)}{ending}"
     metavar = name.removesuffix("_ms").rpartition("_")[2].upper()
-    annotation = Annotated[str | None, typer.Option(option(name), help=said, metavar=metavar)]
+    annotation = Annotated[str | None, typer.Option(option(name), help=description, metavar=metavar)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -68,7 +70,7 @@ _OBSERVE = inspect.Parameter(
 )
 _parameters = [*(_parameter(name) for name in Settings.model_fields), _OBSERVE]
 _run.__signature__ = inspect.Signature(_parameters)  # type: ignore[attr-defined]  # typer reads it, mypy knows no such thing
-_run.__annotations__ = {one.name: one.annotation for one in _parameters}
+_run.__annotations__ = {parameter.name: parameter.annotation for parameter in _parameters}
 
 _app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 _app.command(name="run", cls=examples.Command)(_run)

@@ -37,30 +37,39 @@ def every(
     """Show saved searches; the console has them as links."""
     if context.invoked_subcommand is not None:
         return
-    found = reach(url).get("/searches", vhost=vhost)["searches"]
+    searches = reach(url).get("/searches", vhost=vhost)["searches"]
     if as_json:
-        output.as_json(found)
+        output.as_json(searches)
         return
-    if not found:
+    if not searches:
         output.say("No saved searches.")
         return
-    output.table(_COLUMNS, [_row(one) for one in found], ids=[word for one in found for word in _names(one)])
+    output.table(
+        _COLUMNS, [_row(search) for search in searches], ids=[word for search in searches for word in _names(search)]
+    )
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    return (one["name"], one["page"], one["vhost"], one["by"], ago(one["saved_ms"]), _words(one["filter"]))
+def _row(search: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        search["name"],
+        search["page"],
+        search["vhost"],
+        search["by"],
+        ago(search["saved_ms"]),
+        _words(search["filter"]),
+    )
 
 
-def _names(one: dict[str, Any]) -> list[str]:
+def _names(search: dict[str, Any]) -> list[str]:
     """What stays whole, however narrow the terminal."""
-    return [value for value in one["filter"].values() if isinstance(value, str)]
+    return [value for value in search["filter"].values() if isinstance(value, str)]
 
 
 def _words(given: dict[str, Any]) -> str:
-    told = {
+    fields = {
         name.removesuffix("_ms"): shown(value) if name.endswith("_ms") else str(value) for name, value in given.items()
     }
-    return ", ".join(f"{name} {value}" for name, value in told.items()) or "all"
+    return ", ".join(f"{name} {value}" for name, value in fields.items()) or "all"
 
 
 @app.command()
@@ -84,11 +93,11 @@ def save(
         output.say(f"{made['name']}: {_words(made['filter'])}", ids=_names(made))
 
 
-def _field(said: str) -> tuple[str, str | int]:
+def _field(text: str) -> tuple[str, str | int]:
     """A filter; ends the command with exit code 2 where it is none."""
-    name, equals, value = said.partition("=")
+    name, equals, value = text.partition("=")
     if not equals or not name:
-        output.warn(f"--filter {said!r}: write NAME=VALUE, as in queue=orders.new")
+        output.warn(f"--filter {text!r}: write NAME=VALUE, as in queue=orders.new")
         raise typer.Exit(output.WRONG_USE)
     if name in {"since", "until"}:
         return f"{name}_ms", moment_ms(value, f"--filter {name}") or 0
@@ -105,8 +114,8 @@ def delete(
 ) -> None:
     """Delete a saved search, for everybody."""
     api = reach(url)
-    found = api.get("/searches", vhost=vhost, page=of.value)["searches"]
-    known = next((one["id"] for one in found if one["name"] == name), None)
+    searches = api.get("/searches", vhost=vhost, page=of.value)["searches"]
+    known = next((search["id"] for search in searches if search["name"] == name), None)
     if known is None:
         output.warn(f"no search of {of.value} is saved as {name!r} in vhost {vhost!r}; `dlx-router searches` shows all")
         raise typer.Exit(output.FINDINGS)

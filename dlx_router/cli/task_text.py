@@ -20,13 +20,13 @@ _GROUPS: Final = (Id("group"), Id("failed queue"), "reason", Number("letters"))
 def which(spec: Mapping[str, Any]) -> str:
     """What narrows a task; "" where all letters are meant."""
     ids = spec.get("ids") or ()
-    told = {
+    filters = {
         "filter": spec.get("filter"),
         "group": spec.get("group"),
         "id": f"{', '.join(ids[:_IDS])}{f' and {len(ids) - _IDS} more' if len(ids) > _IDS else ''}",
         "limit": spec.get("limit"),
     }
-    return ", ".join(f"{name} {value}" for name, value in told.items() if value)
+    return ", ".join(f"{name} {value}" for name, value in filters.items() if value)
 
 
 def target(to: Mapping[str, Any]) -> str:
@@ -49,10 +49,10 @@ def rate_text(spec: Mapping[str, Any]) -> str:
 
 def meant(task: Mapping[str, Any]) -> tuple[int, bool]:
     """How many letters are meant, and whether that is known for sure; of an older router all that lay there."""
-    said = task.get("meant")
-    if said is None:
+    estimate = task.get("meant")
+    if estimate is None:
         return int(task["spec"]["limit"] or task["total"]), False
-    return int(said["letters"]), bool(said["is_exact"])
+    return int(estimate["letters"]), bool(estimate["is_exact"])
 
 
 def meant_text(task: Mapping[str, Any]) -> str:
@@ -120,7 +120,9 @@ def print_task(task: Any, *, as_json: bool) -> None:  # noqa: ANN401 - JSON
     output.facts(facts, ids=names)
     if task["groups"]:
         output.say("")
-        rows = [(one["group"], one["failed_queue"], one["reason"], str(one["letters"])) for one in task["groups"]]
+        rows = [
+            (group["group"], group["failed_queue"], group["reason"], str(group["letters"])) for group in task["groups"]
+        ]
         output.table(_GROUPS, rows)
 
 

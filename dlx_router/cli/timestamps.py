@@ -19,11 +19,11 @@ def moment_ms(text: str | None, option: str) -> int | None:
     except ValueError:
         pass
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         output.warn(f"{option} {text!r}: neither a time (2026-01-31T12:00Z) nor a duration (2h)")
         raise typer.Exit(output.WRONG_USE) from None
-    return int((found if found.tzinfo else found.astimezone()).timestamp() * 1000)
+    return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
 
 
 def shown(ms: int | None) -> str:

@@ -49,10 +49,10 @@ def send_test(
     if name is not None and name not in endpoints:
         known = nearest(name, endpoints) or f"; there are: {', '.join(endpoints)}"
         raise typer.Exit(output.wrong_use(f"no webhook {shown(name)} in {path}{known}"))
-    chosen = [one for one in endpoints.values() if name in {None, one.name}]
+    chosen = [endpoint for endpoint in endpoints.values() if name in {None, endpoint.name}]
     answers = asyncio.run(_asked(settings, chosen))
     _print(chosen, answers, as_json=as_json)
-    raise typer.Exit(output.OK if all(one.taken for one in answers) else output.FINDINGS)
+    raise typer.Exit(output.OK if all(answer.taken for answer in answers) else output.FINDINGS)
 
 
 async def _asked(settings: "Settings", endpoints: "Iterable[Endpoint]") -> "list[Answer]":
@@ -64,8 +64,10 @@ async def _asked(settings: "Settings", endpoints: "Iterable[Endpoint]") -> "list
     from dlx_router.webhooks.sender import Sender  # noqa: PLC0415 - as above
 
     sender = Sender(settings.prefix, settings.console_url, settings.http_port)
-    messages = ((one, Message(f"msg_{secrets.token_hex(16)}", TEST, "", wall_ms(), 1, ())) for one in endpoints)
-    return await asyncio.gather(*(sender.send(one, message) for one, message in messages))
+    messages = (
+        (endpoint, Message(f"msg_{secrets.token_hex(16)}", TEST, "", wall_ms(), 1, ())) for endpoint in endpoints
+    )
+    return await asyncio.gather(*(sender.send(endpoint, message) for endpoint, message in messages))
 
 
 def _print(endpoints: "list[Endpoint]", answers: "list[Answer]", *, as_json: bool) -> None:
@@ -76,7 +78,7 @@ def _print(endpoints: "list[Endpoint]", answers: "list[Answer]", *, as_json: boo
             [{"name": to.name, "host": to.host, **{key: getattr(a, key) for key in shown}} for to, a in pairs]
         )
         return
-    rows = [(to.name, to.host, to.format, _said(answer), _took(answer), answer.text) for to, answer in pairs]
+    rows = [(to.name, to.host, to.format, _result(answer), _took(answer), answer.text) for to, answer in pairs]
     output.table((Id("webhook"), Id("host"), "format", "came back", Number("took"), Sentence("it says")), rows)
 
 
@@ -84,5 +86,5 @@ def _took(answer: "Answer") -> str:
     return "" if answer.refused else f"{answer.took_ms} ms"
 
 
-def _said(answer: "Answer") -> str:
+def _result(answer: "Answer") -> str:
     return f"taken (HTTP {answer.status})" if answer.taken else answer.why

@@ -64,8 +64,8 @@ async def lacking_rights(settings: Settings, vhost: str, loaded: LoadedPolicies 
     lacks = [f"{right} {name}" for right, name in named if not may((has or {}).get(right, ""), name)]
     if lacks:
         more = f" and {len(lacks) - SHOWN} more" if len(lacks) > SHOWN else ""
-        said = f"user {user!r} lacks rights in vhost {vhost!r}: {', '.join(lacks[:SHOWN])}{more}"
-        yield Diagnosis("rights", Level.ERROR, said, FIX_RIGHTS)
+        text = f"user {user!r} lacks rights in vhost {vhost!r}: {', '.join(lacks[:SHOWN])}{more}"
+        yield Diagnosis("rights", Level.ERROR, text, FIX_RIGHTS)
 
 
 def _names(expression: str, names: Names) -> list[str]:
@@ -92,11 +92,11 @@ async def plan_conflicts(settings: Settings, vhost: str, loaded: LoadedPolicies)
     finally:
         await api.close()
     journal = settings.journal in {"best-effort", "required"}
-    found = plan(
+    broker_plan = plan(
         loaded.policies, snapshot, names, owned, journal=journal, delayed=loaded.delayed, attachments=loaded.attachments
     )
-    for note in found.notes:
+    for note in broker_plan.notes:
         if note.code == UNNAMED_INBOX:
             yield Diagnosis("inbox shards", Level.NOTE, note.text, FIX_SHARDS)
-    for note in found.conflicts:
+    for note in broker_plan.conflicts:
         yield Diagnosis("plan", Level.WARNING, f"{note.code}: {note.text}", FIX_PLAN)

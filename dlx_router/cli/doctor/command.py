@@ -48,27 +48,27 @@ def run(given: Mapping[str, str], *, as_json: bool) -> int:
         settings.broker_address()
     except SettingsError as error:
         return output.wrong_use(error)
-    found, reached = asyncio.run(examined(settings))
-    _print(found, as_json=as_json)
+    findings, reached = asyncio.run(examined(settings))
+    _print(findings, as_json=as_json)
     if not reached:
         return output.WRONG_USE
-    return output.FINDINGS if any(one.level in {Level.WARNING, Level.ERROR} for one in found) else output.OK
+    return output.FINDINGS if any(finding.level in {Level.WARNING, Level.ERROR} for finding in findings) else output.OK
 
 
 async def examined(settings: Settings) -> tuple[list[Diagnosis], bool]:
     """All findings, worst first, and whether a broker answered."""
-    found: list[Diagnosis] = []
+    findings: list[Diagnosis] = []
     try:
-        async for one in _everything(settings):
-            found.append(one)  # noqa: PERF401 - what was found before a broker fails is kept
+        async for finding in _everything(settings):
+            findings.append(finding)  # noqa: PERF401 - what was found before a broker fails is kept
     except Unreachable:
-        return _sorted(found), False
-    return _sorted(found), True
+        return _sorted(findings), False
+    return _sorted(findings), True
 
 
-def _sorted(found: Sequence[Diagnosis]) -> list[Diagnosis]:
+def _sorted(findings: Sequence[Diagnosis]) -> list[Diagnosis]:
     order = [*Level]
-    return sorted(found, key=lambda one: -order.index(one.level))
+    return sorted(findings, key=lambda finding: -order.index(finding.level))
 
 
 async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
@@ -80,8 +80,8 @@ async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
         yield Diagnosis("policies", Level.ERROR, str(error), "dlx-router policy lint shows each with its line")
     for warning in settings.warnings():
         yield Diagnosis("settings", Level.WARNING, warning, "see dlx-router run --help")
-    for one in _files(settings):
-        yield one
+    for finding in _files(settings):
+        yield finding
     examination = (
         Examination(settings.management_credentials(), Tls(*settings.tls_files)) if settings.has_management() else None
     )
@@ -92,47 +92,47 @@ async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
         if examination is None:
             yield Diagnosis("management", Level.WARNING, "the management API is not asked", NO_API)
         else:
-            async for one in _broker(examination):
-                yield one
+            async for finding in _broker(examination):
+                yield finding
         for vhost in vhosts:
-            async for one in _vhost(settings, vhost, loaded, examination):
-                yield one
+            async for finding in _vhost(settings, vhost, loaded, examination):
+                yield finding
     finally:
         if examination is not None:
             await examination.close()
 
 
 def _files(settings: Settings) -> list[Diagnosis]:
-    found = []
+    findings = []
     if settings.journal == "off":
         fix = "set JOURNAL=best-effort: without it nothing can be explained later, and there are no redrive tasks"
-        found.append(Diagnosis("journal", Level.WARNING, "JOURNAL=off", fix))
+        findings.append(Diagnosis("journal", Level.WARNING, "JOURNAL=off", fix))
     path = getattr(settings, "index_path", None)
     if path:
         folder = Path(path).absolute().parent
         if folder.is_dir() and os.access(folder, os.W_OK):
-            found.append(Diagnosis("index", Level.OK, f"{path} can be written"))
+            findings.append(Diagnosis("index", Level.OK, f"{path} can be written"))
         else:
             fix = "make the folder, and let the router's user write there"
-            found.append(Diagnosis("index", Level.ERROR, f"{folder} cannot be written", fix))
-        found += _signatures(path)
-    return found
+            findings.append(Diagnosis("index", Level.ERROR, f"{folder} cannot be written", fix))
+        findings += _signatures(path)
+    return findings
 
 
 def _signatures(path: str) -> list[Diagnosis]:
     """What an index that is there says of who wrote the journal."""
     try:
-        said = unverified(Reader(place_of(path)).signatures())
+        lines = unverified(Reader(place_of(path)).signatures())
     except IndexAway:
         return []
     fix = "a journal of before routers signed has such events; else `dlx-router permissions` says who else may write"
-    return [Diagnosis("journal", Level.WARNING, one, fix) for one in said]
+    return [Diagnosis("journal", Level.WARNING, line, fix) for line in lines]
 
 
 async def _vhosts(settings: Settings, examination: Examination | None) -> tuple[list[str], Diagnosis | None]:
-    said = settings.vhost_list()
-    if said != ["*"] or examination is None:
-        return said, None
+    vhosts = settings.vhost_list()
+    if vhosts != ["*"] or examination is None:
+        return vhosts, None
     try:
         return await examination.vhosts(), None
     except ManagementError as error:
@@ -158,11 +158,11 @@ async def _broker(examination: Examination) -> AsyncIterator[Diagnosis]:
 async def _vhost(
     settings: Settings, vhost: str, loaded: LoadedPolicies | None, examination: Examination | None
 ) -> AsyncIterator[Diagnosis]:
-    found = settings.broker_address()
-    tls = Tls(*settings.tls_files) if found.tls else None
-    login = Login(found.user, found.password.get_secret_value(), vhost)
+    address = settings.broker_address()
+    tls = Tls(*settings.tls_files) if address.tls else None
+    login = Login(address.user, address.password.get_secret_value(), vhost)
     version: tuple[int, ...] = (0,)
-    for host in [Host(name, port) for name, port in found.hosts]:
+    for host in [Host(name, port) for name, port in address.hosts]:
         try:
             link = await open_link(host, login, tls=tls, heartbeat=10, name="dlx-router doctor")
         except (LinkError, ChannelClosed, TimeoutError, OSError) as error:
@@ -174,20 +174,20 @@ async def _vhost(
         await link.close()
         yield Diagnosis("connection", Level.OK, f"vhost {vhost!r} at {host.name}:{host.port}")
         yield diagnosis.version(number)
-        async for one in _here(settings, (host, login, tls), examination):
-            yield one
+        async for finding in _here(settings, (host, login, tls), examination):
+            yield finding
         break
     else:
         raise Unreachable
     if examination is None:
         return
-    async for one in broker_checks.lacking_rights(settings, vhost, loaded):
-        yield one
-    async for one in _queues(settings, vhost, loaded, examination, version):
-        yield one
+    async for finding in broker_checks.lacking_rights(settings, vhost, loaded):
+        yield finding
+    async for finding in _queues(settings, vhost, loaded, examination, version):
+        yield finding
     if loaded is not None:
-        async for one in broker_checks.plan_conflicts(settings, vhost, loaded):
-            yield one
+        async for finding in broker_checks.plan_conflicts(settings, vhost, loaded):
+            yield finding
 
 
 async def _here(
@@ -198,17 +198,17 @@ async def _here(
         yield alarm
     for unreadable in await _unreadable(settings, place):
         yield unreadable
-    async for one in _own(settings, Topology(*place, settings.names, declare=False)):
-        yield one
+    async for finding in _own(settings, Topology(*place, settings.names, declare=False)):
+        yield finding
 
 
 async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None]) -> list[Diagnosis]:
     """What RabbitMQ cannot hand to an AMQP 0-9-1 client, in queues that the router or people read by one."""
     names = settings.names
     queues = (names.quarantine, names.parking, *names.inboxes, names.release)
-    found = await first_found(place, [(queue, LOOKED) for queue in queues])
+    messages = await first_found(place, [(queue, LOOKED) for queue in queues])
     fix = "take it out of there with an AMQP 1.0 client; a running router moves what stands in its way to quarantine"
-    return [Diagnosis("AMQP 1.0", Level.WARNING, described(one), fix) for one in found]
+    return [Diagnosis("AMQP 1.0", Level.WARNING, described(message), fix) for message in messages]
 
 
 async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:
@@ -222,10 +222,10 @@ async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosi
             yield Diagnosis("journal", Level.NOTE, f"stream {names.journal!r} is not there yet", "a start declares it")
     except TopologyMissing as error:
         if settings.declare == "auto":
-            things = [one.partition(":")[0] for one in error.definitions]
+            things = [definition.partition(":")[0] for definition in error.definitions]
             more = f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
-            said = f"not there yet: {', '.join(things[:SHOWN])}{more}"
-            yield Diagnosis("own queues", Level.NOTE, said, "a start of the router declares them")
+            text = f"not there yet: {', '.join(things[:SHOWN])}{more}"
+            yield Diagnosis("own queues", Level.NOTE, text, "a start of the router declares them")
         else:
             yield Diagnosis("own queues", Level.ERROR, str(error), "declare them by hand, or set DECLARE=auto")
     except Forbidden as error:
@@ -244,15 +244,17 @@ async def _queues(
         problems = await examination.check_own_queues(vhost, names)
         for problem in problems:
             yield Diagnosis("own queues", Level.ERROR, str(problem), "change that policy; the router consumes nothing")
-        attached = {getattr(one, "queue", None) for one in loaded.attachments} if loaded is not None else set()
+        attached = (
+            {getattr(attachment, "queue", None) for attachment in loaded.attachments} if loaded is not None else set()
+        )
         shards: list[Mapping[str, Any]] = []
-        async for one in examination.every_queue(vhost):
-            if names.is_own(one["name"]):
-                shards += [one] if one["name"] in names.inboxes else []
+        async for row in examination.every_queue(vhost):
+            if names.is_own(row["name"]):
+                shards += [row] if row["name"] in names.inboxes else []
                 continue
-            for finding in diagnosis.queue(one, names, selected=_selected(loaded, vhost, one)):
+            for finding in diagnosis.queue(row, names, selected=_selected(loaded, vhost, row)):
                 yield finding
-            limit = diagnosis.source(one, version) if one["name"] in attached else None
+            limit = diagnosis.source(row, version) if row["name"] in attached else None
             if limit is not None:
                 yield limit
         if (spread := diagnosis.leaders(shards, names)) is not None:
@@ -264,35 +266,35 @@ async def _queues(
         yield stranger
 
 
-def _selected(loaded: LoadedPolicies | None, vhost: str, one: Mapping[str, Any]) -> bool:
+def _selected(loaded: LoadedPolicies | None, vhost: str, row: Mapping[str, Any]) -> bool:
     """Whether a policy says by more than a catch-all that it is about this queue, as the management API tells it."""
     if loaded is None:
         return False
-    queue, queue_type = one["name"], one.get("type", "classic")
-    found = loaded.policies.resolve(vhost=vhost, queue=queue, reason="rejected", queue_type=queue_type)
-    return found is not None and found.named_exactly
+    queue, queue_type = row["name"], row.get("type", "classic")
+    policy = loaded.policies.resolve(vhost=vhost, queue=queue, reason="rejected", queue_type=queue_type)
+    return policy is not None and policy.named_exactly
 
 
 async def _strangers(settings: Settings, vhost: str, names: Names, believed: Iterable[str]) -> AsyncIterator[Diagnosis]:
     rights = Rights(settings.management_credentials(), Tls(*settings.tls_files))
     try:
-        for one in await rights.strangers(vhost, names, settings.broker_address().user, believed):
+        for stranger in await rights.strangers(vhost, names, settings.broker_address().user, believed):
             yield Diagnosis(
-                "rights", Level.NOTE, str(one), "take away what it does not need; see docs of `permissions`"
+                "rights", Level.NOTE, str(stranger), "take away what it does not need; see docs of `permissions`"
             )
     except ManagementError:
         user = settings.broker_address().user
-        said = (
+        text = (
             f"who has which rights takes an administrator to ask; whether {user!r} has all that it needs is not known"
         )
-        yield Diagnosis("rights", Level.NOTE, said, broker_checks.FIX_RIGHTS)
+        yield Diagnosis("rights", Level.NOTE, text, broker_checks.FIX_RIGHTS)
     finally:
         await rights.close()
 
 
-def _print(found: Sequence[Diagnosis], *, as_json: bool) -> None:
+def _print(findings: Sequence[Diagnosis], *, as_json: bool) -> None:
     if as_json:
-        output.as_json([asdict(one) for one in found])
+        output.as_json([asdict(finding) for finding in findings])
         return
-    rows = [(one.level.value, one.check, one.found, one.fix) for one in found]
+    rows = [(finding.level.value, finding.check, finding.found, finding.fix) for finding in findings]
     output.table(("", "check", "found", Sentence("fix")), rows)

@@ -33,8 +33,8 @@ class Diagnosis:
 
 def version(number: str) -> Diagnosis:
     """Whether this RabbitMQ is one that we know."""
-    said = parsed(number)
-    if said < OLDEST:
+    numbers = parsed(number)
+    if numbers < OLDEST:
         return Diagnosis("version", Level.ERROR, f"RabbitMQ {number} is too old", "upgrade to 3.10 or later")
     return Diagnosis("version", Level.OK, f"RabbitMQ {number}")
 
@@ -52,8 +52,8 @@ def clock(ahead_s: float) -> Diagnosis:
     if abs(ahead_s) <= MAX_SKEW_S:
         return Diagnosis("clock", Level.OK, "the broker's clock and this one agree")
     way = "ahead" if ahead_s > 0 else "behind"
-    found = f"the broker's clock is {abs(ahead_s):.0f} s {way} of this one"
-    return Diagnosis("clock", Level.WARNING, found, "let both follow NTP: ages, waits and cutoffs are told by them")
+    text = f"the broker's clock is {abs(ahead_s):.0f} s {way} of this one"
+    return Diagnosis("clock", Level.WARNING, text, "let both follow NTP: ages, waits and cutoffs are told by them")
 
 
 _MENDS: Final = {
@@ -69,17 +69,17 @@ def alarms(raised: Sequence[tuple[str, str]]) -> Diagnosis:
     if not raised:
         return Diagnosis("alarms", Level.OK, "none")
     where = ", ".join(f"{resource} ({node})" for node, resource in raised)
-    found = f"the broker has an alarm: {where}; it takes no messages until it is over, so letters wait where they are"
+    text = f"the broker has an alarm: {where}; it takes no messages until it is over, so letters wait where they are"
     fixes = [fix for word, fix in _MENDS.items() if any(word in resource for _, resource in raised)]
-    return Diagnosis("alarms", Level.ERROR, found, "; ".join(fixes) or "look at the broker's log")
+    return Diagnosis("alarms", Level.ERROR, text, "; ".join(fixes) or "look at the broker's log")
 
 
-def queue(one: Mapping[str, Any], names: Names, *, selected: bool) -> Iterator[Diagnosis]:
+def queue(row: Mapping[str, Any], names: Names, *, selected: bool) -> Iterator[Diagnosis]:
     """What is to be said of one queue that is not ours. `selected`: a policy of ours applies to it."""
-    name, kind = one["name"], one.get("type", "classic")
-    target = setting(one, "dead-letter-exchange")
+    name, kind = row["name"], row.get("type", "classic")
+    target = setting(row, "dead-letter-exchange")
     if target in names.inlets:
-        yield from _hop(name, kind, one)
+        yield from _hop(name, kind, row)
     elif target is None and selected and kind != "stream":
         yield Diagnosis(
             "dead-lettering",
@@ -89,9 +89,9 @@ def queue(one: Mapping[str, Any], names: Names, *, selected: bool) -> Iterator[D
         )
 
 
-def _hop(name: str, kind: str, one: Mapping[str, Any]) -> Iterator[Diagnosis]:
-    if kind == "quorum" and setting(one, "dead-letter-strategy") == "at-least-once":
-        if setting(one, "overflow") != "reject-publish":
+def _hop(name: str, kind: str, row: Mapping[str, Any]) -> Iterator[Diagnosis]:
+    if kind == "quorum" and setting(row, "dead-letter-strategy") == "at-least-once":
+        if setting(row, "overflow") != "reject-publish":
             yield Diagnosis(
                 "hop",
                 Level.WARNING,
@@ -102,40 +102,40 @@ def _hop(name: str, kind: str, one: Mapping[str, Any]) -> Iterator[Diagnosis]:
     fix = "accept it (docs/limits.md), or make it a quorum queue with dead-letter-strategy: at-least-once"
     if kind == "quorum":
         fix = "add dead-letter-strategy: at-least-once and overflow: reject-publish to its policy"
-    found = f"queue {name!r} ({kind}) dead-letters at most once: what the broker drops on that hop nobody has"
-    yield Diagnosis("hop", Level.NOTE, found, fix)
+    text = f"queue {name!r} ({kind}) dead-letters at most once: what the broker drops on that hop nobody has"
+    yield Diagnosis("hop", Level.NOTE, text, fix)
 
 
 def leaders(rows: Sequence[Mapping[str, Any]], names: Names) -> Diagnosis | None:
     """Which nodes lead the inbox shards; None where it does not matter. `rows`: as the management API has queues."""
-    shards = [one for one in rows if one["name"] in names.inboxes and one.get("leader")]
-    nodes = sorted({node for one in shards for node in one.get("members") or ()})
-    led = {node: sum(one["leader"] == node for one in shards) for node in nodes}
+    shards = [row for row in rows if row["name"] in names.inboxes and row.get("leader")]
+    nodes = sorted({node for shard in shards for node in shard.get("members") or ()})
+    led = {node: sum(shard["leader"] == node for shard in shards) for node in nodes}
     if len(shards) < 2 or len(nodes) < 2:  # noqa: PLR2004 - one of them is not spread
         return None
-    said = f"inbox shards are led by {', '.join(f'{node}: {number}' for node, number in led.items())}"
+    text = f"inbox shards are led by {', '.join(f'{node}: {number}' for node, number in led.items())}"
     if max(led.values()) - min(led.values()) <= 1:
-        return Diagnosis("inbox shards", Level.OK, said)
+        return Diagnosis("inbox shards", Level.OK, text)
     pattern = f"^{names.inbox.replace('.', '[.]')}([.][0-9]+)?$"
     fix = f"rabbitmq-queues rebalance quorum --queue-pattern '{pattern}'"
-    return Diagnosis("inbox shards", Level.NOTE, said, fix)
+    return Diagnosis("inbox shards", Level.NOTE, text, fix)
 
 
-def source(one: Mapping[str, Any], broker: tuple[int, ...]) -> Diagnosis | None:
+def source(row: Mapping[str, Any], broker: tuple[int, ...]) -> Diagnosis | None:
     """What is to be said of an attached queue: the broker ends letters that were given back too often."""
-    if one.get("type") != "quorum":
+    if row.get("type") != "quorum":
         return None
-    facts = QueueFacts("quorum", one.get("arguments") or {}, one.get("effective_policy_definition") or {})
+    facts = QueueFacts("quorum", row.get("arguments") or {}, row.get("effective_policy_definition") or {})
     if (limit := delivery_limit(facts, broker)) is None:
         return None
     drops = not facts.has_dlx
-    found = f"source {one['name']!r} has delivery limit {limit}"
-    found += ": beyond it the broker deletes the letter" if drops else ""
+    text = f"source {row['name']!r} has delivery limit {limit}"
+    text += ": beyond it the broker deletes the letter" if drops else ""
     fix = "raise it by a policy (delivery-limit: 2147483647), or give the queue a dead-letter-exchange"
-    return Diagnosis("delivery limit", Level.ERROR if drops else Level.NOTE, found, fix)
+    return Diagnosis("delivery limit", Level.ERROR if drops else Level.NOTE, text, fix)
 
 
-def setting(one: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - as RabbitMQ has it
+def setting(row: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - as RabbitMQ has it
     """Of a queue: its argument, or else its policy."""
-    argument = (one.get("arguments") or {}).get(f"x-{key}")
-    return argument if argument is not None else (one.get("effective_policy_definition") or {}).get(key)
+    argument = (row.get("arguments") or {}).get(f"x-{key}")
+    return argument if argument is not None else (row.get("effective_policy_definition") or {}).get(key)

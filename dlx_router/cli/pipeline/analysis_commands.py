@@ -173,8 +173,8 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
         return answers.dry_run(place, choice, is_move=to_vhost is not None, as_json=as_json)
     way = answers.way_of(connection or default_connection(), key_file, rate)
     target = answers.target_of(connection or default_connection(), to_vhost)
-    found = answers.frozen(place, choice, plan, target)
-    output.warn(f"{answers.what_goes(found, target)} {_NO_BODIES}")
+    frozen = answers.frozen(place, choice, plan, target)
+    output.warn(f"{answers.what_goes(frozen, target)} {_NO_BODIES}")
     if not yes and not typer.confirm("Send them?", err=True):
         return output.FINDINGS
     return answers.send(place, plan, way, as_json=as_json)

@@ -56,9 +56,9 @@ def guarded(command: Callable[P, int]) -> Callable[P, NoReturn]:
         except Exception as error:
             from dlx_router.spark.errors import own_text  # noqa: PLC0415 - see the module
 
-            if (said := own_text(error)) is None:
+            if (message := own_text(error)) is None:
                 raise
-            output.warn(said)
+            output.warn(message)
             code = output.WRONG_USE
         raise typer.Exit(code)
 
@@ -135,10 +135,10 @@ def ingest(  # noqa: PLR0913 - options
 
 
 def _pairs(written: list[str]) -> dict[str, str]:
-    bad = [one for one in written if "=" not in one]
+    bad = [pair for pair in written if "=" not in pair]
     if bad:
         raise typer.BadParameter(f"{bad[0]!r}: write NAME=VALUE", param_hint="--option")
-    return {name: value for name, _, value in (one.partition("=") for one in written)}
+    return {name: value for name, _, value in (pair.partition("=") for pair in written)}
 
 
 @app.command()
@@ -209,15 +209,15 @@ def verify(
     from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415 - pyspark may be missing
 
     Archive(archive).require_folder()
-    found = run(archive, deep=deep)
+    report = run(archive, deep=deep)
     if files:
         print("\n".join(map(str, Archive(archive).files())))
     else:
-        parts = f"{output.number(found.segments, 'segment')}, {output.number(found.days, 'compacted day')}"
-        events, bad = output.number(found.events, "event"), output.number(found.bad, "bad line")
+        parts = f"{output.number(report.segments, 'segment')}, {output.number(report.days, 'compacted day')}"
+        events, bad = output.number(report.events, "event"), output.number(report.bad, "bad line")
         output.say(f"{parts}, {events}, {bad}")
-        if told := ", ".join(f"{count} {name}" for name, count in found.signatures.items()):
-            output.say(f"signed by a router: {told}")
-    for said in found.findings:
-        output.warn(said)
-    return output.FINDINGS if found.findings else output.OK
+        if counts := ", ".join(f"{count} {name}" for name, count in report.signatures.items()):
+            output.say(f"signed by a router: {counts}")
+    for finding in report.findings:
+        output.warn(finding)
+    return output.FINDINGS if report.findings else output.OK

@@ -23,8 +23,8 @@ def moment(option: str, written: str | None) -> int | None:
         return None
     try:
         if _DATE.fullmatch(written):
-            told = datetime.fromisoformat(written)
-            return int((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
+            instant = datetime.fromisoformat(written)
+            return int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
         return int(datetime.now(UTC).timestamp() * 1000) - duration_ms(written)
     except ValueError:
         raise OptionError(f"{option} {written!r}: write 30d, 12h, 90m, or a date as 2026-10-05 (UTC)") from None
@@ -37,11 +37,13 @@ def times(since: str | None, until: str | None) -> tuple[int | None, int | None]
 
 def without_events(archive: Path, since_ms: int | None, until_ms: int | None) -> str | None:
     """What to say where the manifests know of no event in this time; ArchiveError where there is no archive."""
-    found = Archive(archive)
-    found.require_folder()
-    days = sorted({part.date for part in found.parts()})
+    store = Archive(archive)
+    store.require_folder()
+    days = sorted({part.date for part in store.parts()})
     if not days:
         return f"--archive {archive}: no event yet; `dlx-router pipeline ingest` brings them"
-    if any((since_ms is None or one >= day(since_ms)) and (until_ms is None or one <= day(until_ms)) for one in days):
+    if any(
+        (since_ms is None or date >= day(since_ms)) and (until_ms is None or date <= day(until_ms)) for date in days
+    ):
         return None
     return f"no event in this time: --archive {archive} has events of {days[0]} to {days[-1]}, see --since"

@@ -35,19 +35,19 @@ def known_types(vhosts: Sequence[str]) -> QueueTypes:
 
 
 async def _asked(api: Management, vhosts: Iterable[str]) -> QueueTypes:
-    found: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str]] = []
     try:
         for vhost in vhosts:
             try:
                 types = await api.queue_types(vhost)
             except ManagementError as error:
-                said = f"vhost {vhost!r}: the types of queues are not known: {error}"
-                output.warn(said)
+                message = f"vhost {vhost!r}: the types of queues are not known: {error}"
+                output.warn(message)
             else:
-                found += [(vhost, queue, queue_type) for queue, queue_type in sorted(types.items())]
+                rows += [(vhost, queue, queue_type) for queue, queue_type in sorted(types.items())]
     finally:
         await api.close()
-    return tuple(found)
+    return tuple(rows)
 
 
 def warn(lines: Iterable[str]) -> None:

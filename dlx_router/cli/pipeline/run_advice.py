@@ -49,8 +49,8 @@ def run(where: Where, policies: Path, *, queues: Sequence[str], prices: Prices, 
         return output.refuse(errors)
     if out is not None and not out.parent.is_dir():
         raise OptionError(f"--out {out}: no such folder as {out.parent}; name a file that can be written")
-    if (said := where.without_events()) is not None:
-        return output.wrong_use(said)
+    if (message := where.without_events()) is not None:
+        return output.wrong_use(message)
     answer = _answer(where, files, queues, prices)
     if not answer.found:
         return output.wrong_use(_nothing(queues, answer.gathered))
@@ -59,7 +59,7 @@ def run(where: Where, policies: Path, *, queues: Sequence[str], prices: Prices, 
     if as_json:
         output.as_json(document(answer))
     elif out is not None:
-        output.say(*_lines(answer), ids=[one.queue for one in answer.found])
+        output.say(*_lines(answer), ids=[advice.queue for advice in answer.found])
     else:
         print(answer.proposal.text, end="")
     for queue, why in answer.proposal.left:
@@ -75,33 +75,35 @@ def _answer(where: Where, files: Files, queues: Sequence[str], prices: Prices) -
         judge, types = queue_types.judge(files, prefix(), partial(vhosts, events))
         as_of_ms = where.as_of_ms(spark, events)
         gathered = gather(events, quiet_of(events, judge), as_of_ms)
-        found = advise(gathered.evidence, partial(known_of, judge), prices)
-        proposal = propose(found, files, prefix=prefix(), types=types)
+        queue_advice = advise(gathered.evidence, partial(known_of, judge), prices)
+        proposal = propose(queue_advice, files, prefix=prefix(), types=types)
         proven = _proven(events, files, proposal, as_of_ms, types) if proposal.advice else None
-        return Answer(found, gathered, proposal.headed(_head(found, gathered, prices, proven)), proven)
+        return Answer(queue_advice, gathered, proposal.headed(_head(queue_advice, gathered, prices, proven)), proven)
     finally:
         events.unpersist()
 
 
 def _proven(events: DataFrame, files: Files, proposal: Proposal, as_of_ms: int, types: QueueTypes) -> Backtest:
     """The backtest of the policies with the proposal, on the events of the queues that it is about."""
-    queues = sorted({one.queue for one in proposal.advice})
+    queues = sorted({advice.queue for advice in proposal.advice})
     own = events.where(f.col("failed_queue").isin(*queues))
     return backtest(own, proposal.beside(files), as_of_ms=as_of_ms, prefix=prefix(), types=types)
 
 
-def _head(found: Sequence[QueueAdvice], gathered: Gathered, prices: Prices, proven: Backtest | None) -> list[str]:
+def _head(
+    queue_advice: Sequence[QueueAdvice], gathered: Gathered, prices: Prices, proven: Backtest | None
+) -> list[str]:
     """The comments at the head of the file."""
     lines = ["Advice of dlx-router pipeline advise: put this file beside the policies in force, or copy what you like."]
     lines += [f"Prices, in retries: {prices.second:g} a second of waiting, {prices.redrive:g} a letter to be redriven."]
     lines += [*CANNOT, *_signed(gathered)]
     if proven is not None:
         lines += ["Backtest of these letters (what `outage` would change is not in it):"]
-        lines += [f"  {one.strip()}" for one in backtest_lines(proven)]
-    kept = [part for one in found for part in one.parts if part.verdict == texts.KEEP]
+        lines += [f"  {line.strip()}" for line in backtest_lines(proven)]
+    kept = [part for advice in queue_advice for part in advice.parts if part.verdict == texts.KEEP]
     return [
         *lines,
-        *(line for part in kept for line in (f"{part.key.queue}", *(f"  {one}" for one in reasons_of(part)))),
+        *(line for part in kept for line in (f"{part.key.queue}", *(f"  {reason}" for reason in reasons_of(part)))),
     ]
 
 
@@ -119,18 +121,18 @@ def _signed(gathered: Gathered) -> list[str]:
 def _lines(answer: Answer) -> list[str]:
     """For a person, where the file was written elsewhere."""
     lines = _signed(answer.gathered)
-    for one in answer.found:
-        lines.append(one.queue if one.vhost == "/" else f"{one.queue} ({one.vhost})")
-        if one.outage is not None:
+    for advice in answer.found:
+        lines.append(advice.queue if advice.vhost == "/" else f"{advice.queue} ({advice.vhost})")
+        if advice.outage is not None:
             lines.append("  outage: hold letters while everything dies")
-        lines += [f"  {line}" for part in one.parts for line in reasons_of(part)]
+        lines += [f"  {line}" for part in advice.parts for line in reasons_of(part)]
     return [*lines, *(["backtest:", *backtest_lines(answer.proven)] if answer.proven is not None else [])]
 
 
 def document(answer: Answer) -> dict[str, Any]:
     """For programs. Estimates are objects with `expected`, `low` and `high`, the ends of a 95 % interval."""
     return {
-        "queues": [_queue(one) for one in answer.found],
+        "queues": [_queue(advice) for advice in answer.found],
         "policy_file": answer.proposal.text,
         "not_written": [{"queue": queue, "why": why} for queue, why in answer.proposal.left],
         "backtest": None if answer.proven is None else answer.proven.as_dict(),
@@ -140,11 +142,11 @@ def document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _queue(one: QueueAdvice) -> dict[str, Any]:
-    outage = None if one.outage is None else {name: getattr(one.outage, name) for name in one.outage.__slots__}
+def _queue(advice: QueueAdvice) -> dict[str, Any]:
+    outage = None if advice.outage is None else {name: getattr(advice.outage, name) for name in advice.outage.__slots__}
     return {
-        "vhost": one.vhost, "queue": one.queue, "changes": one.changes, "outage": outage,
-        "reasons": [_part(part) for part in one.parts],
+        "vhost": advice.vhost, "queue": advice.queue, "changes": advice.changes, "outage": outage,
+        "reasons": [_part(part) for part in advice.parts],
     }  # fmt: skip
 
 

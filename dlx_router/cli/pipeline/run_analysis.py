@@ -59,15 +59,15 @@ class Where:
 
     def events(self, spark: SparkSession) -> DataFrame:
         """The events of the time that was asked for."""
-        until, found = self._times()[1], self.known(spark)
-        return found if until is None else found.where(f.col("ts_ms") < until)
+        until, events = self._times()[1], self.known(spark)
+        return events if until is None else events.where(f.col("ts_ms") < until)
 
     def known(self, spark: SparkSession, *, repeated: bool = False) -> DataFrame:
         """The same and all later ones: what is known of these letters."""
         since = self._times()[0]
         first = None if since is None else datetime.fromtimestamp(since / 1000, UTC).date()
-        found = read(spark, self.archive, since=first, repeated=repeated)
-        return found if since is None else found.where(f.col("ts_ms") >= since)
+        events = read(spark, self.archive, since=first, repeated=repeated)
+        return events if since is None else events.where(f.col("ts_ms") >= since)
 
     def as_of_ms(self, spark: SparkSession, events: DataFrame) -> int:
         """Until when `events` tell everything, see `complete_until`; with --until not beyond that."""
@@ -127,8 +127,8 @@ def target_of(connection: str, to_vhost: str | None) -> Target:
     """Where letters may go: the connection's vhost, by a move where that is named. Raises OptionError."""
     vhost = Options.read({"connection": connection, "streams": f"{prefix()}.journal"}).address().vhost
     if to_vhost is not None and to_vhost != vhost:
-        said = f"the connection leads to vhost {vhost!r}, and letters go nowhere else"
-        raise OptionError(f"--to-vhost {to_vhost!r}: {said}; name that one, or connect to {to_vhost!r}")
+        reason = f"the connection leads to vhost {vhost!r}, and letters go nowhere else"
+        raise OptionError(f"--to-vhost {to_vhost!r}: {reason}; name that one, or connect to {to_vhost!r}")
     return Target(vhost, is_move=to_vhost is not None)
 
 
@@ -148,8 +148,8 @@ def dry_run(where: Where, choice: Choice, *, is_move: bool, as_json: bool) -> in
         output.as_json([row.asDict() for row in rows])
         return output.OK
     for row in rows:
-        told = f"{row.with_body:>8} of {row.letters} {row.kind}"
-        output.say(f"{told}  {row.failed_queue}  {row.reason}  {row.fingerprint}", ids=[row.failed_queue])
+        bodies = f"{row.with_body:>8} of {row.letters} {row.kind}"
+        output.say(f"{bodies}  {row.failed_queue}  {row.reason}  {row.fingerprint}", ids=[row.failed_queue])
     would_go = output.number(sum(row.with_body for row in rows), "letter")
     vhosts = ", ".join(sorted({repr(row.vhost) for row in rows})) or "none"
     output.say(f"{would_go} would be sent back (of {sum(row.letters for row in rows)}); of vhost: {vhosts}")
@@ -157,9 +157,9 @@ def dry_run(where: Where, choice: Choice, *, is_move: bool, as_json: bool) -> in
 
 
 def _say_unseen(choice: Choice, letters: dict[str, int]) -> None:
-    if said := unseen(choice.where):
+    if message := unseen(choice.where):
         counts = "".join(f"; {name}: not known of {output.number(count, 'letter')}" for name, count in letters.items())
-        output.warn(said + counts)
+        output.warn(message + counts)
 
 
 def frozen(where: Where, choice: Choice, folder: Path, target: Target) -> Plan:
@@ -167,9 +167,9 @@ def frozen(where: Where, choice: Choice, folder: Path, target: Target) -> Plan:
     if (folder / "plan.json").exists():
         if choice != Choice():
             raise PlanError(f"{folder}: this plan is frozen; leave the filters out to go on, or name a new folder")
-        found = Plan.load(folder)
+        plan = Plan.load(folder)
         target.require(vhosts_of(folder))
-        return found
+        return plan
     _say_unseen(choice, {})
     redrive_id = f"r-{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
     spark = where.session()
@@ -182,13 +182,13 @@ def frozen(where: Where, choice: Choice, folder: Path, target: Target) -> Plan:
 def what_goes(plan: Plan, target: Target) -> str:
     """For whoever is asked whether to send it."""
     queues = ", ".join(sorted(plan.queues))
-    said = f"{plan.redrive_id}: {output.number(plan.letters, 'letter')} to {queues} of vhost {target.vhost!r}."
+    summary = f"{plan.redrive_id}: {output.number(plan.letters, 'letter')} to {queues} of vhost {target.vhost!r}."
     if not plan.moved:
-        return said
+        return summary
     return (
-        f"{said} A move, of {counted(plan.moved)}: they become letters of {target.vhost!r} in their records and in its"
-        " journal, under its policies; the journal of their own vhost hears nothing, so there they stay dead, and plans"
-        " made of its archive choose them again. To reconcile, name an archive of this vhost's journal."
+        f"{summary} A move, of {counted(plan.moved)}: they become letters of {target.vhost!r} in their records and in"
+        " its journal, under its policies; the journal of their own vhost hears nothing, so there they stay dead, and"
+        " plans made of its archive choose them again. To reconcile, name an archive of this vhost's journal."
     )
 
 
@@ -199,24 +199,25 @@ def send(where: Where, folder: Path, way: Way, *, as_json: bool) -> int:
         if not as_json:
             output.say(f"chunk {progress.chunks_done} of {progress.chunks}: {progress.confirmed} confirmed")
 
-    found = run(where.session(reads=False), folder, way, on_chunk=told)
+    outcome = run(where.session(reads=False), folder, way, on_chunk=told)
     if as_json:
-        output.as_json({**asdict(found), "done": found.is_done})
+        output.as_json({**asdict(outcome), "done": outcome.is_done})
     else:
-        failed = ", ".join(f"{count} {result}" for result, count in sorted(found.failed.items()))
+        failed = ", ".join(f"{count} {result}" for result, count in sorted(outcome.failed.items()))
         output.say(
-            f"{found.confirmed} of {found.letters} confirmed" + (f"; {failed}; run it again to go on" if failed else "")
+            f"{outcome.confirmed} of {outcome.letters} confirmed"
+            + (f"; {failed}; run it again to go on" if failed else "")
         )
-    return output.OK if found.is_done else output.FINDINGS
+    return output.OK if outcome.is_done else output.FINDINGS
 
 
 def reconcile(where: Where, folder: Path, *, as_json: bool) -> int:
     """What the journal knows of the plan's letters; 1 where some are untold."""
     spark = where.session()
     events = where.events(spark)
-    found: dict[str, Any] = reconciled(spark, events, folder, as_of_ms=where.as_of_ms(spark, events))
+    counts: dict[str, Any] = reconciled(spark, events, folder, as_of_ms=where.as_of_ms(spark, events))
     if as_json:
-        output.as_json(found)
+        output.as_json(counts)
     else:
-        output.say(", ".join(f"{name} {count}" for name, count in found.items()))
-    return output.FINDINGS if found["untold"] else output.OK
+        output.say(", ".join(f"{name} {count}" for name, count in counts.items()))
+    return output.FINDINGS if counts["untold"] else output.OK

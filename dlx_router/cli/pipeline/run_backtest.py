@@ -38,21 +38,22 @@ def backtest_lines(answer: Backtest) -> list[str]:
     lines = [f"{judged}: {answer.differing_arrivals} differ, of {differing}"]
     for row in answer.changes:
         samples = f", {', '.join(row['sample_ids'])}" if row["sample_ids"] else ""
-        told = f"{output.number(row['letters'], 'letter')}, {output.number(row['arrivals'], 'decision')}{samples}"
-        lines.append(f"  {row['failed_queue']}  {row['reason']}  {row['change']}: {told}")
+        counts = f"{output.number(row['letters'], 'letter')}, {output.number(row['arrivals'], 'decision')}{samples}"
+        lines.append(f"  {row['failed_queue']}  {row['reason']}  {row['change']}: {counts}")
     if answer.cut:
         lines.append(
             f"recorded: {output.number(answer.retries_spared, 'retry', 'retries')} of "
             f"{output.number(answer.cut, 'letter')} would not have been made; "
             f"{answer.cut_recovered} of these letters recovered by them"
         )
-    lines += [f"{queue_types.UNKNOWN}: {said}" for said in answer.left_out]
+    lines += [f"{queue_types.UNKNOWN}: {line}" for line in answer.left_out]
     return [*lines, *map(_estimated, answer.estimates)]
 
 
-def _estimated(one: Estimate) -> str:
-    letters = output.number(one.letters, "letter")
+def _estimated(estimate: Estimate) -> str:
+    letters = output.number(estimate.letters, "letter")
     return (
-        f"estimate: of {letters} of {one.failed_queue} ({one.reason}) that are tried otherwise, "
-        f"{one.expected:.0f} recover (95 %: {one.low} to {one.high}); as it was, {one.recovered_then} did by retries"
+        f"estimate: of {letters} of {estimate.failed_queue} ({estimate.reason}) that are tried otherwise, "
+        f"{estimate.expected:.0f} recover (95 %: {estimate.low} to {estimate.high}); as it was, "
+        f"{estimate.recovered_then} did by retries"
     )

@@ -28,8 +28,8 @@ def run(archive: Path, what: Erasure, *, master: str | None, remote: str | None)
     finally:
         spark.stop()
     output.say(f"{output.number(done.letters, 'letter')}, {output.number(done.events, 'event')} deleted")
-    if said := unseen(what.where):
-        output.say(said)
+    if message := unseen(what.where):
+        output.say(message)
     if done.bad:
         kept = output.number(done.bad, "line that is no event keeps its", "lines that are no events keep their")
         output.say(f"{kept} text, {_why(what)}: see {Archive(archive).bad_lines}")

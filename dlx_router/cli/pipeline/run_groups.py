@@ -24,15 +24,15 @@ def groups(archive: Path, since: str | None, queue: str | None, *, hours: bool, 
     if as_json:
         output.as_json(rows)
     else:
-        told = [*map(_hour if hours else _group, rows)] or ["no letter died in this time: see --since"]
-        output.say(*told, ids=[row["failed_queue"] for row in rows])
+        lines = [*map(_hour if hours else _group, rows)] or ["no letter died in this time: see --since"]
+        output.say(*lines, ids=[row["failed_queue"] for row in rows])
     return output.OK
 
 
 def _group(row: dict[str, Any]) -> str:
     counts = ", ".join(f"{row[name]} {name}" for name in _COUNTS)
-    said = ": ".join(row[name] for name in ("error_type", "error_template") if row[name])
-    return printable(f"{row['failed_queue']}  {row['reason']}  {row['fingerprint']}  {counts}  {said[:_CHARS]}")
+    error = ": ".join(row[name] for name in ("error_type", "error_template") if row[name])
+    return printable(f"{row['failed_queue']}  {row['reason']}  {row['fingerprint']}  {counts}  {error[:_CHARS]}")
 
 
 def _hour(row: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ def run(*, root: Path, start: str, table: str, master: str | None, remote: str |
     over: list[int] = []
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda got, _frame: over.append(got))
+            signal.signal(number, lambda signum, _frame: over.append(signum))
     wants_spark = bool(master or remote or is_submitted())
     spark = build_session("dlx-router ingest", master=master, remote=remote) if wants_spark else None
     try:

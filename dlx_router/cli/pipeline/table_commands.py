@@ -60,7 +60,7 @@ def sql(
 
 
 def _table(columns: Sequence["Column"], rows: Sequence[Sequence[str]]) -> None:
-    output.table([_titled(one) for one in columns], rows)
+    output.table([_titled(column) for column in columns], rows)
 
 
 def _titled(column: "Column") -> str:

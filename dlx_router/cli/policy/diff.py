@@ -48,32 +48,32 @@ def run(asked: Question, *, as_json: bool = False) -> int:
     """0: both decide alike, 1: they differ, 2: they cannot be compared."""
     try:
         names = prefix.names()
-        was, now = (_side(one, asked, names) for one in (asked.was, asked.now))
-        found = compared(was.document, now.document, _queues(asked, was, now), names)
+        was, now = (_side(source, asked, names) for source in (asked.was, asked.now))
+        difference = compared(was.document, now.document, _queues(asked, was, now), names)
     except PolicyErrors as error:
         output.warn(error)
         return output.WRONG_USE
     except (PrefixError, DocumentError, _Unknown) as error:
         return output.wrong_use(error)
     if as_json:
-        output.as_json(_document(found, was, now))
+        output.as_json(_document(difference, was, now))
     else:
-        _print(found, was, now, asked.vhost)
-    return output.OK if found.is_equal else output.FINDINGS
+        _print(difference, was, now, asked.vhost)
+    return output.OK if difference.is_equal else output.FINDINGS
 
 
-def _side(said: str, asked: Question, names: Names) -> Side:
+def _side(source: str, asked: Question, names: Names) -> Side:
     """A path where there is one; else a revision that the router knows."""
-    path = Path(said)
+    path = Path(source)
     if path.exists():
         loaded = load_policies(path, names)
-        return Side(said, document_of(loaded.policies, asked.vhost, loaded), None)
-    if not _REVISION.fullmatch(said):
-        raise _Unknown(f"{said}: neither a file or folder nor a revision (12 hex digits, or {NOW})")
-    found = _api(asked.url).get(f"/policies/revisions/{said}", vhost=asked.vhost)
-    if found["document"] is None:
-        raise _Unknown(str(found["why"]))
-    return Side(f"revision {found['revision']}", found["document"], found["queues"])
+        return Side(source, document_of(loaded.policies, asked.vhost, loaded), None)
+    if not _REVISION.fullmatch(source):
+        raise _Unknown(f"{source}: neither a file or folder nor a revision (12 hex digits, or {NOW})")
+    answer = _api(asked.url).get(f"/policies/revisions/{source}", vhost=asked.vhost)
+    if answer["document"] is None:
+        raise _Unknown(str(answer["why"]))
+    return Side(f"revision {answer['revision']}", answer["document"], answer["queues"])
 
 
 def _api(url: str | None) -> "Api":
@@ -88,24 +88,24 @@ def _queues(asked: Question, was: Side, now: Side) -> set[str]:
 
 def _total(side: Side) -> dict[str, int]:
     """What it decided in all queues."""
-    told: dict[str, int] = {}
+    decided: dict[str, int] = {}
     for counts in (side.decided or {}).values():
         for kind, n in counts.items():
-            told[kind] = told.get(kind, 0) + n
-    return told
+            decided[kind] = decided.get(kind, 0) + n
+    return decided
 
 
-def _document(found: Diff, was: Side, now: Side) -> dict[str, Any]:
+def _document(difference: Diff, was: Side, now: Side) -> dict[str, Any]:
     """As the API has it, as far as two paths can tell."""
     sides = ("was", was), ("now", now)
     return {
-        **{name: {"revision": one.document["revision"], "decided": _known(one)} for name, one in sides},
-        "is_equal": found.is_equal,
-        "policies": [{**one._asdict(), "keys": _told(one.keys)} for one in found.policies],
-        "queues": [{**one._asdict(), "keys": _told(one.keys)} for one in found.queues],
-        "sources": None if found.sources is None else _told(found.sources),
-        "is_reordered": found.is_reordered,
-        "queues_left": found.queues_left,
+        **{name: {"revision": side.document["revision"], "decided": _known(side)} for name, side in sides},
+        "is_equal": difference.is_equal,
+        "policies": [{**policy._asdict(), "keys": _rows(policy.keys)} for policy in difference.policies],
+        "queues": [{**queue._asdict(), "keys": _rows(queue.keys)} for queue in difference.queues],
+        "sources": None if difference.sources is None else _rows(difference.sources),
+        "is_reordered": difference.is_reordered,
+        "queues_left": difference.queues_left,
     }
 
 
@@ -113,63 +113,67 @@ def _known(side: Side) -> dict[str, int] | None:
     return None if side.decided is None else _total(side)
 
 
-def _told(keys: Sequence[Change]) -> list[dict[str, str]]:
-    return [one._asdict() for one in keys]
+def _rows(keys: Sequence[Change]) -> list[dict[str, str]]:
+    return [change._asdict() for change in keys]
 
 
 # -- for people ---------------------------------------------------------------------------------------------------
 
 
-def _print(found: Diff, was: Side, now: Side, vhost: str) -> None:
+def _print(difference: Diff, was: Side, now: Side, vhost: str) -> None:
     ids = [was.title, now.title]
     output.say(f"{was.title} → {now.title}", ids=ids)
-    output.say(*_notes(found, was, now, vhost))
-    for one in found.policies:
-        output.say("", f"Policy {one.name}: {one.change}", ids=[one.name])
-        _print_keys(one.keys)
-    for queue in found.queues:
+    output.say(*_notes(difference, was, now, vhost))
+    for policy in difference.policies:
+        output.say("", f"Policy {policy.name}: {policy.change}", ids=[policy.name])
+        _print_keys(policy.keys)
+    for queue in difference.queues:
         output.say("", _heading(queue), ids=[queue.queue])
         _print_keys(queue.keys)
-    if found.sources:
+    if difference.sources:
         output.say("", "Attachments and delayed exchanges:")
-        _print_keys(found.sources)
+        _print_keys(difference.sources)
     _print_decided(was, now)
 
 
-def _notes(found: Diff, was: Side, now: Side, vhost: str) -> Iterator[str]:
-    if found.is_equal:
+def _notes(difference: Diff, was: Side, now: Side, vhost: str) -> Iterator[str]:
+    if difference.is_equal:
         same = was.document["revision"] == now.document["revision"]
         yield f"Both {'are the same' if same else 'decide alike'} in vhost {vhost}."
-    if found.is_reordered:
+    if difference.is_reordered:
         yield "Policies come in another order: where two are equal otherwise, the first wins."
-    if found.sources is None:
+    if difference.sources is None:
         yield "Attachments and delayed exchanges are not compared: they are not known of both."
-    if found.queues_left:
-        yield f"{output.number(found.queues_left, 'queue')} more not looked at."
+    if difference.queues_left:
+        yield f"{output.number(difference.queues_left, 'queue')} more not looked at."
 
 
-def _heading(one: QueueChange) -> str:
-    kind = f" ({one.queue_type})" if one.queue_type else ""
-    was, now = (", ".join(names) or "no policy" for names in (one.was, one.now))
-    return f"Queue {one.queue}{kind}: {was if was == now else f'{was} → {now}'}"
+def _heading(queue: QueueChange) -> str:
+    kind = f" ({queue.queue_type})" if queue.queue_type else ""
+    was, now = (", ".join(names) or "no policy" for names in (queue.was, queue.now))
+    return f"Queue {queue.queue}{kind}: {was if was == now else f'{was} → {now}'}"
 
 
 def _print_keys(keys: Sequence[Change]) -> None:
     if keys:
-        output.table(_KEYS, [(one.key, _cell(one.was, one.was_by), _cell(one.now, one.now_by)) for one in keys])
+        output.table(
+            _KEYS, [(change.key, _cell(change.was, change.was_by), _cell(change.now, change.now_by)) for change in keys]
+        )
 
 
 def _cell(value: str, by: str) -> str:
-    said = value or "–"
-    return f"{said}, {by}" if by else said
+    text = value or "–"
+    return f"{text}, {by}" if by else text
 
 
 def _print_decided(was: Side, now: Side) -> None:
     """How often each decided what, where a router was asked for one of the two."""
-    sides = [one for one in (was, now) if one.decided is not None]
-    counts = [_total(one) for one in sides]
-    kinds = dict.fromkeys(kind for one in counts for kind in one)
+    sides = [side for side in (was, now) if side.decided is not None]
+    counts = [_total(side) for side in sides]
+    kinds = dict.fromkeys(kind for decided in counts for kind in decided)
     if kinds:
         output.say("", "Decisions, as far as the index has counted them:")
-        titles = [Number(str(one.document["revision"])) for one in sides]
-        output.table((Id("event"), *titles), [(kind, *(str(one.get(kind, 0)) for one in counts)) for kind in kinds])
+        titles = [Number(str(side.document["revision"])) for side in sides]
+        output.table(
+            (Id("event"), *titles), [(kind, *(str(decided.get(kind, 0)) for decided in counts)) for kind in kinds]
+        )

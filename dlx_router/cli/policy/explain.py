@@ -61,16 +61,16 @@ def run(asked: Question, folder: Path, *, as_json: bool = False) -> int:
     notes = [*delayed(loaded.delayed, asked.queue, asked.vhost, names)]
     is_delayed = bool(notes)
     notes += attended(loaded.attachments, asked.queue, asked.vhost)
-    told = document(loaded.policies, asked)
+    answer = document(loaded.policies, asked)
     if as_json:
-        output.as_json({**told, "notes": notes})
+        output.as_json({**answer, "notes": notes})
         return output.OK
-    output.say(*notes, *queue_type_notes.left_out(_found(loaded.policies, asked).left_out), ids=[asked.queue])
-    if told["policies"]:
-        _print(told, asked)
+    output.say(*notes, *queue_type_notes.left_out(_explanation(loaded.policies, asked).left_out), ids=[asked.queue])
+    if answer["policies"]:
+        _print(answer, asked)
     elif not is_delayed:
-        said = f"No policy names queue {asked.queue} in vhost {asked.vhost}: its letters are parked (no_policy)."
-        output.say(said, ids=[asked.queue])
+        text = f"No policy names queue {asked.queue} in vhost {asked.vhost}: its letters are parked (no_policy)."
+        output.say(text, ids=[asked.queue])
     return output.OK
 
 
@@ -85,28 +85,32 @@ def _wrong(reason: str | None, broker: Broker) -> str:
 
 def attended(attachments: Sequence[Attachment], queue: str, vhost: str) -> Iterator[str]:
     """How the queue itself is attended, where an attachment names it; its own name before patterns."""
-    here = [one for one in attachments if one.vhost in {None, vhost} and one.selector.fits(queue)]
-    for one in sorted(here, key=lambda one: one.selector.rank)[:1]:
-        said = f"Queue {queue} is attached ({one.source}), mode {one.mode}"
-        if one.forward is not None:
-            key = "all its keys" if one.forward.routing_key is None else f"key {one.forward.routing_key.text}"
-            where = f"exchange {one.forward.exchange}" if one.forward.exchange else "the default exchange"
-            said += f": what lives goes on to {where} with {key}"
-        yield f"{said}."
+    here = [entry for entry in attachments if entry.vhost in {None, vhost} and entry.selector.fits(queue)]
+    for attachment in sorted(here, key=lambda entry: entry.selector.rank)[:1]:
+        sentence = f"Queue {queue} is attached ({attachment.source}), mode {attachment.mode}"
+        if attachment.forward is not None:
+            key = (
+                "all its keys"
+                if attachment.forward.routing_key is None
+                else f"key {attachment.forward.routing_key.text}"
+            )
+            where = f"exchange {attachment.forward.exchange}" if attachment.forward.exchange else "the default exchange"
+            sentence += f": what lives goes on to {where} with {key}"
+        yield f"{sentence}."
 
 
-def delayed(found: Sequence[Delayed], name: str, vhost: str, names: Names) -> Iterator[str]:
+def delayed(definitions: Sequence[Delayed], name: str, vhost: str, names: Names) -> Iterator[str]:
     """What happens to what is published to the exchange of this name, or lies in the router's queue for it."""
-    for one in found:
-        if one.vhost in {None, vhost} and name in {one.exchange, names.delayed(one.exchange)}:
+    for definition in definitions:
+        if definition.vhost in {None, vhost} and name in {definition.exchange, names.delayed(definition.exchange)}:
             yield (
-                f"Exchange {one.exchange} is delayed ({one.source}): what is published to it goes on to exchange "
-                f"{one.to} after x-delay ms (without that header {duration_text(one.default_ms)}), with its key and "
-                f"its headers. It is no letter."
+                f"Exchange {definition.exchange} is delayed ({definition.source}): what is published to it goes on "
+                f"to exchange {definition.to} after x-delay ms (without that header "
+                f"{duration_text(definition.default_ms)}), with its key and its headers. It is no letter."
             )
 
 
-def _found(policies: PolicySet, asked: Question) -> Explanation:
+def _explanation(policies: PolicySet, asked: Question) -> Explanation:
     where = {"vhost": asked.vhost, "queue": asked.queue}
     return explained(policies, **where, reason=asked.reason or _BASE, queue_type=asked.broker.kind)
 
@@ -114,48 +118,48 @@ def _found(policies: PolicySet, asked: Question) -> Explanation:
 def document(policies: PolicySet, asked: Question) -> dict[str, Any]:
     """All that is to be said of the queue, as JSON has it; durations in ms, `last` and `tries` null: for ever."""
     queue, vhost, reason, broker, only_set = asked
-    found = _found(policies, asked)
-    told: dict[str, Any] = {"vhost": vhost, "queue": queue, "queue_type": broker.kind, "reason": reason}
-    told |= {"revision": policies.revision, "policies": [*found.policies]}
-    told |= {"left_out": [*map(left_out_text, found.left_out)]}
-    told |= {name: [] for name in ("keys", "on", "waits", "ends", "returns")}
-    if not found.policies:
-        return told
+    explanation = _explanation(policies, asked)
+    answer: dict[str, Any] = {"vhost": vhost, "queue": queue, "queue_type": broker.kind, "reason": reason}
+    answer |= {"revision": policies.revision, "policies": [*explanation.policies]}
+    answer |= {"left_out": [*map(left_out_text, explanation.left_out)]}
+    answer |= {name: [] for name in ("keys", "on", "waits", "ends", "returns")}
+    if not explanation.policies:
+        return answer
     chain = policies.chain(vhost=vhost, queue=queue, queue_type=broker.kind)
     reasons = (reason,) if reason is not None else reasons_of(chain)
     if broker.kind == "classic":
-        reasons = tuple(one for one in reasons if one != queue_type_notes.DIED)
-    effective = {one: _effective(policies, chain, one) for one in (*reasons, _BASE)}
-    told["keys"] = [row._asdict() for row in found.keys if not only_set or row.set_by != DEFAULT]
-    for one in () if reason else reasons:
-        told["on"] += [{"reason": one, **row._asdict()} for row in overlay_rows(effective[one], effective[_BASE])]
-    for names, waits in schedules({one: effective[one] for one in reasons}):
+        reasons = tuple(name for name in reasons if name != queue_type_notes.DIED)
+    effective = {name: _effective(policies, chain, name) for name in (*reasons, _BASE)}
+    answer["keys"] = [row._asdict() for row in explanation.keys if not only_set or row.set_by != DEFAULT]
+    for name in () if reason else reasons:
+        answer["on"] += [{"reason": name, **row._asdict()} for row in overlay_rows(effective[name], effective[_BASE])]
+    for names, waits in schedules({name: effective[name] for name in reasons}):
         steps = [{**wait._asdict(), "last": wait.last or None} for wait in waits]
-        told["waits"].append({"reasons": names, "steps": steps})
-    for one in reasons:
-        end = target(effective[one], queue, vhost, one)
-        told["ends"].append({"reason": one, "tries": tries(effective[one], one), "target": end})
+        answer["waits"].append({"reasons": names, "steps": steps})
+    for name in reasons:
+        end = target(effective[name], queue, vhost, name)
+        answer["ends"].append({"reason": name, "tries": tries(effective[name], name), "target": end})
     if reason in {None, queue_type_notes.DIED} and broker.kind is not None:
         dying = _effective(policies, chain, queue_type_notes.DIED)
-        told["returns"] = [*queue_type_notes.returns(effective[_BASE], dying, broker)]
-    return told
+        answer["returns"] = [*queue_type_notes.returns(effective[_BASE], dying, broker)]
+    return answer
 
 
-def _print(told: Mapping[str, Any], asked: Question) -> None:
+def _print(answer: Mapping[str, Any], asked: Question) -> None:
     which = f"{asked.vhost}{f', {asked.reason}' if asked.reason else ''}"
-    by = f"policies {', '.join(told['policies'])} (revision {told['revision']})"
+    by = f"policies {', '.join(answer['policies'])} (revision {answer['revision']})"
     output.say(f"Queue {asked.queue} in vhost {which}: {by}", "", ids=[asked.queue])
-    overlays = [(f"on {row['reason']}: {row['key']}", row["value"], row["set_by"]) for row in told["on"]]
-    keys = [(row["key"], row["value"], row["set_by"]) for row in told["keys"]]
+    overlays = [(f"on {row['reason']}: {row['key']}", row["value"], row["set_by"]) for row in answer["on"]]
+    keys = [(row["key"], row["value"], row["set_by"]) for row in answer["keys"]]
     _print_keys([*keys, *overlays])
-    for one in told["waits"]:
-        output.say("", f"Waits ({', '.join(one['reasons'])}):")
-        output.table(("after delivery", "base", "wait"), [*map(_wait_row, one["steps"])])
+    for entry in answer["waits"]:
+        output.say("", f"Waits ({', '.join(entry['reasons'])}):")
+        output.table(("after delivery", "base", "wait"), [*map(_wait_row, entry["steps"])])
     output.say("", "End:")
-    ends = [(one["reason"], _tries_text(one["tries"]), one["target"]) for one in told["ends"]]
+    ends = [(end["reason"], _tries_text(end["tries"]), end["target"]) for end in answer["ends"]]
     output.table(("reason", "tried again", "final target"), ends)
-    if told["returns"]:
-        output.say("", "Returns:", *told["returns"])
+    if answer["returns"]:
+        output.say("", "Returns:", *answer["returns"])
 
 
 def _print_keys(rows: Sequence[tuple[str, str, str]]) -> None:
@@ -169,9 +173,9 @@ def _print_keys(rows: Sequence[tuple[str, str, str]]) -> None:
 
 
 def _effective(policies: PolicySet, chain: tuple[Policy, ...], reason: str) -> Effective:
-    found = policies.effective(chain, reason)
-    assert found is not None
-    return found
+    policy = policies.effective(chain, reason)
+    assert policy is not None
+    return policy
 
 
 def reasons_of(chain: Sequence[Policy]) -> tuple[str, ...]:
@@ -182,11 +186,11 @@ def reasons_of(chain: Sequence[Policy]) -> tuple[str, ...]:
 
 def schedules(effective: Mapping[str, Effective]) -> list[tuple[list[str], list[Wait]]]:
     """The waits of all reasons that are tried again; reasons with the same waits share a schedule."""
-    found: dict[tuple[Wait, ...], list[str]] = {}
+    by_waits: dict[tuple[Wait, ...], list[str]] = {}
     for reason, policy in effective.items():
         if reason.partition(":")[0] in policy.retry_on and (waits := tuple(schedule(policy))):
-            found.setdefault(waits, []).append(reason)
-    return [(reasons, list(waits)) for waits, reasons in found.items()]
+            by_waits.setdefault(waits, []).append(reason)
+    return [(reasons, list(waits)) for waits, reasons in by_waits.items()]
 
 
 def schedule(policy: Effective) -> list[Wait]:

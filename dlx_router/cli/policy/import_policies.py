@@ -62,8 +62,8 @@ def run(path: Path, origin: StrEnum) -> int:
         output.warn("\n".join([f"{path}:{line}: {printable(first)[:MOST_CHARS]}", *more]))
         return output.FINDINGS
     print(text, end="")
-    for one in carried.left:
-        output.warn(f"not carried over: {printable(str(one))[:MOST_CHARS]}")
+    for remark in carried.left:
+        output.warn(f"not carried over: {printable(str(remark))[:MOST_CHARS]}")
     policies = output.number(len(carried.policies), "policy", "policies")
     output.warn(f"{policies}, {output.number(len(carried.left), 'remark')}")
     return output.OK
@@ -77,18 +77,18 @@ def _kept(carried: Carried, origin: str, names: Names) -> str:
     while True:
         text = as_yaml(carried, origin)
         policies = _proved(text)
-        wrong = {_owner_of(one.line, policies): one for one in reversed(errors_of(policies, names))}
+        wrong = {_owner_of(finding.line, policies): finding for finding in reversed(errors_of(policies, names))}
         if not wrong:
             return text
         for at in sorted(wrong, reverse=True):
             del carried.policies[at]
-        for at, one in sorted(wrong.items()):
-            carried.leave(f"policy {policies[at].name}", f"would be an error ({one.code}): {one.message}")
+        for at, finding in sorted(wrong.items()):
+            carried.leave(f"policy {policies[at].name}", f"would be an error ({finding.code}): {finding.message}")
 
 
 def _owner_of(line: int, policies: Sequence[Policy]) -> int:
     """Which policy stands at a line: the last that begins there or above."""
-    return max(bisect_right([one.source.line for one in policies], line) - 1, 0)
+    return max(bisect_right([policy.source.line for policy in policies], line) - 1, 0)
 
 
 def _proved(text: str) -> list[Policy]:
@@ -96,6 +96,6 @@ def _proved(text: str) -> list[Policy]:
     report = Report("imported")
     policies, _, _ = document.read(yaml_tree.parse(text.encode(), report), report)
     if report.findings:
-        lines = "\n".join(f"  {one.message}" for one in report.findings[:20])
+        lines = "\n".join(f"  {finding.message}" for finding in report.findings[:20])
         raise ImportRefused(f"holds values that a policy cannot have; correct them first:\n{lines}")
     return policies

@@ -48,6 +48,6 @@ def run(path: Path, form: StrEnum, *, broker: bool = False) -> int:
         numbers = (
             output.number(count, kind.removesuffix("s")) for kind, count in output_formats.counts(findings).items()
         )
-        said = ", ".join(filter(None, [*numbers, summary]))
-        output.warn(said)
+        line = ", ".join(filter(None, [*numbers, summary]))
+        output.warn(line)
     return output.WRONG_USE if unreadable else output.FINDINGS if findings else output.OK

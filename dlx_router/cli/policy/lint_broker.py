@@ -28,16 +28,16 @@ def findings(loaded: LoadedPolicies) -> list[Finding] | None:
 async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]:
     api = Administration(settings.management_credentials, Tls(*settings.tls_files))
     names, user = settings.names, settings.broker_address().user
-    found: list[Finding] = []
+    problems: list[Finding] = []
     try:
-        said = settings.vhost_list()
-        for vhost in await api.vhosts() if said == ["*"] else said:
+        vhosts = settings.vhost_list()
+        for vhost in await api.vhosts() if vhosts == ["*"] else vhosts:
             snapshot = await api.snapshot(vhost)
             try:
                 rights = await api.permissions(vhost, user) or {}
             except ManagementError:
                 rights = None  # only an administrator may ask
-            found += Checks(loaded.policies, loaded.attachments, snapshot, names, rights).findings()
+            problems += Checks(loaded.policies, loaded.attachments, snapshot, names, rights).findings()
     finally:
         await api.close()
-    return found
+    return problems

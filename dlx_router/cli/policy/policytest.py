@@ -17,10 +17,10 @@ def run(path: Path) -> int:
         return output.refuse(error)
     except PrefixError as error:
         return output.wrong_use(error)
-    failed = [one for one in results if not one.passed]
-    for one in failed:
-        output.say(str(one))
-    for doubt in filter(None, (one.doubt for one in results)):
+    failed = [result for result in results if not result.passed]
+    for result in failed:
+        output.say(str(result))
+    for doubt in filter(None, (result.doubt for result in results)):
         output.warn(doubt)
     output.warn(f"{len(results) - len(failed)} passed, {len(failed)} failed")
     return output.FINDINGS if failed else output.OK

@@ -36,15 +36,15 @@ UNKNOWN: Final = Broker()
 
 def version_of(text: str) -> tuple[int, int] | None:
     """`4.3` or `4.3.6` → (4, 3); None for anything else."""
-    found = _VERSION.fullmatch(text)
-    return (int(found[1]), int(found[2])) if found else None
+    parts = _VERSION.fullmatch(text)
+    return (int(parts[1]), int(parts[2])) if parts else None
 
 
 def left_out(policies: Sequence[Policy]) -> Iterator[str]:
     """A line for each policy that holds only where the queue has the right type, which nobody has said."""
-    for one in policies:
-        said = left_out_text(one)
-        yield f"{said[0].upper()}{said[1:]}: left out; see --queue-type {one.queue_type}."
+    for policy in policies:
+        text = left_out_text(policy)
+        yield f"{text[0].upper()}{text[1:]}: left out; see --queue-type {policy.queue_type}."
 
 
 def returns(base: Effective, dying: Effective, broker: Broker) -> Iterator[str]:
@@ -76,13 +76,13 @@ def _limit(policy: Effective, broker: Broker) -> tuple[int | None, str]:
     asked = settings.get("requeue-is-death")
     if asked is not None and asked.value and policy.delay_ms:
         return 0, f"requeue-is-death, {asked.source}; by apply"
-    said = settings.get(LIMIT)
-    if said is None:
+    limit = settings.get(LIMIT)
+    if limit is None:
         return delivery_limit(QueueFacts("quorum"), broker.version), "its default"
-    by = f"{LIMIT}: {said.value}, {said.source}; by apply"
-    if said.value < 0 and broker.version < _NEGATIVE_SINCE:
+    by = f"{LIMIT}: {limit.value}, {limit.source}; by apply"
+    if limit.value < 0 and broker.version < _NEGATIVE_SINCE:
         return -1, by
-    return delivery_limit(QueueFacts("quorum", policy={LIMIT: said.value}), broker.version), by
+    return delivery_limit(QueueFacts("quorum", policy={LIMIT: limit.value}), broker.version), by
 
 
 def _deliveries(policy: Effective, limit: int) -> str:
