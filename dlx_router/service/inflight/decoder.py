@@ -103,16 +103,16 @@ def read(
     """
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
-        spans = table.entries(props.headers)
+        entries = table.entries(props.headers)
         declared = _is_declared(delivery, place)
-        declared_death = _declaration(props.headers, spans, place) if declared else None
-        broker_deaths = () if declared else xdeath.deaths_of(props.headers, spans)
+        declared_death = _declaration(props.headers, entries, place) if declared else None
+        broker_deaths = () if declared else xdeath.deaths_of(props.headers, entries)
         if declared_death is not None and declared_death.invented_id:
             props = properties.parse(props.without("message_id"), 0)
-        props, spans = admissible(props, spans)
+        props, entries = admissible(props, entries)
     except (table.TableError, frames.WireError, xdeath.OddHistory) as error:
         raise Malformed(str(error)) from error
-    own, foreign = record_of(props.headers, spans, place)
+    own, foreign = record_of(props.headers, entries, place)
     content, belongs = content_of(delivery.body, props, own)
     if place.arrival is Arrival.RELEASE and not belongs:
         raise Malformed(f"the record in {place.source} is about another letter")
@@ -120,7 +120,7 @@ def read(
     is_trusted = lives or place.arrival is not Arrival.INBOX or _is_trusted(delivery, place, own if belongs else None)
     deaths = broker_deaths if is_trusted else ()
     if dies:
-        copies = _carbon_copies(props.headers, spans) if came is None else ()
+        copies = _carbon_copies(props.headers, entries) if came is None else ()
         own, before = _until_now(own, deaths, belongs=belongs)
         deaths = recorded(before, _death_here(delivery, place, content, copies, dies, came))
     facts = arrival.Facts(
@@ -135,24 +135,24 @@ def read(
         native=not dies
         and place.arrival is Arrival.INBOX
         and (_by_death(exchange, place) or _retried(deaths, place.names)),
-        first=_first_of(props.headers, spans) if own is None and not declared else None,
+        first=_first_of(props.headers, entries) if own is None and not declared else None,
         now_ms=now_ms(),
-        header=lambda name: _header(props.headers, spans, name),
+        header=lambda name: _header(props.headers, entries, name),
         body=looked_up(delivery.body),
         content_type="" if props.content_type is None else text(props.content_type),
         size=len(delivery.body),
         declaration=declared_death,
-        error=None if clienterrors.NAMES.isdisjoint(spans) else _error(props.headers, spans),
+        error=None if clienterrors.NAMES.isdisjoint(entries) else _error(props.headers, entries),
         rests=not dies and (place.rests or place.arrival is Arrival.RELEASE),
     )
 
     def new_id(failed_queue: str) -> str:
-        return identity(delivery, props, spans, place.vhost, failed_queue)
+        return identity(delivery, props, entries, place.vhost, failed_queue)
 
     letter = arrival.read(facts, place.names.is_own, new_id)
     untrusted = bool(broker_deaths) and not (is_trusted or dies)
     return letter, Envelope(
-        delivery, props, spans, content, broker_deaths if is_trusted else (), foreign, own, untrusted
+        delivery, props, entries, content, broker_deaths if is_trusted else (), foreign, own, untrusted
     )
 
 
@@ -183,8 +183,8 @@ def _is_declared(delivery: frames.Delivery, place: Place) -> bool:
     return text(delivery.exchange) == place.names.declared and place.source in {place.names.inbox, place.names.observe}
 
 
-def _declaration(headers: bytes, spans: dict[bytes, table.Span], place: Place) -> Declaration | None:
-    span = spans.get(_DEATH)
+def _declaration(headers: bytes, entries: dict[bytes, table.Span], place: Place) -> Declaration | None:
+    span = entries.get(_DEATH)
     if span is None:
         return None
     if headers[span[1] : span[1] + 1] not in {b"S", b"x"}:
@@ -198,13 +198,13 @@ def _declaration(headers: bytes, spans: dict[bytes, table.Span], place: Place) -
     return declared_death
 
 
-def _error(headers: bytes, spans: dict[bytes, table.Span]) -> dict[str, str] | None:
-    return clienterrors.told(lambda name: _header(headers, spans, name))
+def _error(headers: bytes, entries: dict[bytes, table.Span]) -> dict[str, str] | None:
+    return clienterrors.told(lambda name: _header(headers, entries, name))
 
 
-def _header(headers: bytes, spans: dict[bytes, tuple[int, int, int]], name: str) -> str | None:
+def _header(headers: bytes, entries: dict[bytes, tuple[int, int, int]], name: str) -> str | None:
     """A header as text for a template; None where it is missing or has a structure."""
-    span = spans.get(name.encode())
+    span = entries.get(name.encode())
     if span is None or headers[span[1] : span[1] + 1] in (b"A", b"F", b"V", b"x"):
         return None
     value = table.decode_value(headers, span[1])
@@ -229,8 +229,8 @@ def _death_here(
     return Death(came.queue, reason, 1, now, came.exchange, came.routing_keys, content.props.expiration)
 
 
-def _carbon_copies(headers: bytes, spans: dict[bytes, tuple[int, int, int]]) -> tuple[str, ...]:
-    span = spans.get(b"CC")
+def _carbon_copies(headers: bytes, entries: dict[bytes, tuple[int, int, int]]) -> tuple[str, ...]:
+    span = entries.get(b"CC")
     if span is None or headers[span[1] : span[1] + 1] != b"A":
         return ()
     try:
@@ -271,12 +271,12 @@ def _retried(deaths: History, names: Names) -> bool:
     return any(names.is_own(death.exchange) and not names.is_own(death.queue) for death in deaths)
 
 
-def record_of(headers: bytes, spans: dict[bytes, tuple[int, int, int]], place: Place) -> tuple[Record | None, bool]:
+def record_of(headers: bytes, entries: dict[bytes, tuple[int, int, int]], place: Place) -> tuple[Record | None, bool]:
     """Our record, and whether a foreign one stands in its place. In release only a signed one is obeyed.
 
     One key may sign for several vhosts and brokers: a record that was copied here from another vhost is foreign too.
     """
-    span = spans.get(_RECORD)
+    span = entries.get(_RECORD)
     if span is not None and headers[span[1] : span[1] + 1] == b"S":
         try:
             own = remembered.decode(headers[span[1] + 5 : span[2]], place.key)
@@ -305,9 +305,9 @@ def content_of(body: bytes, props: properties.Properties, own: Record | None) ->
     return Content(checksum, len(body), own.props if own is not None and belongs else message_props), belongs
 
 
-def _first_of(headers: bytes, spans: dict[bytes, tuple[int, int, int]]) -> First | None:
+def _first_of(headers: bytes, entries: dict[bytes, tuple[int, int, int]]) -> First | None:
     try:
-        queue, exchange, reason = spans[_FIRST[0]], spans[_FIRST[1]], spans[_FIRST[2]]
+        queue, exchange, reason = entries[_FIRST[0]], entries[_FIRST[1]], entries[_FIRST[2]]
     except KeyError:
         return None
     return _FIRSTS[headers[queue[1] : queue[2]], headers[exchange[1] : exchange[2]], headers[reason[1] : reason[2]]]
@@ -327,11 +327,11 @@ _FIRSTS: Final = Remembered[tuple[bytes, bytes, bytes], First | None](
 def identity(
     delivery: frames.Delivery,
     props: properties.Properties,
-    spans: dict[bytes, tuple[int, int, int]],
+    entries: dict[bytes, tuple[int, int, int]],
     vhost: str,
     failed_queue: str,
 ) -> str:
     """The letter id of a message that has none yet; stale headers of deliveries are no part of it."""
-    stale = DELIVERY_HEADERS & spans.keys()
-    headers = table.splice(props.headers, spans, stale, b"") if stale else props.headers
+    stale = DELIVERY_HEADERS & entries.keys()
+    headers = table.splice(props.headers, entries, stale, b"") if stale else props.headers
     return letter_id(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, delivery.body)
