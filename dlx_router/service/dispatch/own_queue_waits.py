@@ -91,7 +91,7 @@ class OwnQueueWaits:
     def _refusals_changed(self) -> None:
         """What was held for queues that take letters again is sent."""
         refusing = self._owner.provision.refusals.queues
-        for queue in [one for one in self._kept if one not in refusing]:
+        for queue in [queue for queue in self._kept if queue not in refusing]:
             jobs = self._kept.pop(queue).jobs
             raw = [job for job in jobs if job.raw]
             for job in jobs:

@@ -116,16 +116,16 @@ class Encoder:
         Whoever published it had no larger frames than we have. Its event tells the deaths. It carries no number.
         """
         props = properties.parse(job.delivery.header, PROPERTIES_AT)
-        props, found = admissible(props, table.entries(props.headers))
-        kept = table.splice(props.headers, found, (_ROUTING | _DEATHS) & found.keys(), b"")
+        props, entries = admissible(props, table.entries(props.headers))
+        kept = table.splice(props.headers, entries, (_ROUTING | _DEATHS) & entries.keys(), b"")
         section = props.replaced(headers=kept, delivery_mode=2, expiration=None, user_id=self._user_id(props))
         return b"", self._quarantine, section
 
     def _as_it_came(self, job: Job, stamp: bytes) -> bytes:
         props = properties.parse(job.delivery.header, PROPERTIES_AT)
         try:
-            props, found = admissible(props, table.entries(props.headers))
-            kept = table.splice(props.headers, found, _ROUTING & found.keys(), b"")
+            props, entries = admissible(props, table.entries(props.headers))
+            kept = table.splice(props.headers, entries, _ROUTING & entries.keys(), b"")
         except table.TableError:
             if props.reply_to == DIRECT_REPLY:
                 props = properties.parse(props.without("reply_to"), 0)

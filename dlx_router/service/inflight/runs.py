@@ -194,11 +194,11 @@ def _write(
         digest.update(body if size <= ID_BODY_BYTES else memoryview(body)[:ID_BODY_BYTES])
         letter_id, checksum = digest.hexdigest(), str(crc32(body))
         message_id = "" if message_id_at is None else string(str(header[message_id_at], "utf-8", "surrogateescape"))
-        said = f"{message_id}{behind_id}{letter_id}{CRC32}{checksum}{size_told}".encode()
-        mac.update(said)
-        length_told, signed = _pack_long(lead_bytes + len(said)), mac.hexdigest().encode()
-        table = b"".join((headers, ID, letter_id.encode(), RECORD, length_told, lead, said, _MAC, signed, _MAC_END))
-        if len(said) > longest or len(table) > most:
+        payload = f"{message_id}{behind_id}{letter_id}{CRC32}{checksum}{size_told}".encode()
+        mac.update(payload)
+        length_told, signed = _pack_long(lead_bytes + len(payload)), mac.hexdigest().encode()
+        table = b"".join((headers, ID, letter_id.encode(), RECORD, length_told, lead, payload, _MAC, signed, _MAC_END))
+        if len(payload) > longest or len(table) > most:
             break
         tables.append(table)
         if shared is None:
@@ -225,7 +225,7 @@ def _framed(
             octets, tail, only, publish = last.octets, last.tail, last.only_tail, last.frames_on(channel)
         size, own = len(body), len(table)
         lead, start, table_end, pack_lead, pack_back, header_bytes, table_bytes = publish
-        rest = header[only] if only is not None else b"".join([header[one] for one in tail])
+        rest = header[only] if only is not None else b"".join([header[span] for span in tail])
         parts += pack_lead(lead, header_bytes + own, 60, 0, size, start, table_bytes + own), table
         if size <= largest:
             parts += pack_back(table_end, number, octets + rest, 0xCE, 3, channel, size), body, b"\xce"

@@ -65,10 +65,10 @@ async def see_to_letters(context: TaskContext, spec: Spec) -> None:
         return
     takes = spec.kind is not TaskKind.EXPORT and not spec.dry_run
     is_ours = not takes or await _is_dead_letter_queue(context, spec.queue)
-    reason = objection(spec.queue, await _consumers(context, spec.queue), is_dead_letter_queue=is_ours)
-    if reason:
+    why = objection(spec.queue, await _consumers(context, spec.queue), is_dead_letter_queue=is_ours)
+    if why:
         raise TaskError(
-            f"{reason}; what lies there may be living messages. Nothing was done. A task takes letters only, and leaves "
+            f"{why}; what lies there may be living messages. Nothing was done. A task takes letters only, and leaves "
             f"what never died, but holds all of it while it looks; if that is meant: {KNOWING}"
         )
 
