@@ -181,7 +181,7 @@ def _message(job: Job) -> dict[str, Value]:
 def _route(job: Job) -> dict[str, Value]:
     """Source: OpenTelemetry's semantic conventions for RabbitMQ, consumers: {exchange}:{routing key}:{queue}."""
     exchange, key = decoder.text(job.delivery.exchange), decoder.text(job.delivery.routing_key)
-    if _tells_what_is_hidden(job.policy):
+    if _discloses_hidden(job.policy):
         key = ""
     queue = job.consumer.queue
     parts = (exchange, key, queue) if key != queue else (exchange, queue)
@@ -252,7 +252,7 @@ def _sent(job: Job, where: Where) -> tuple[str, Mapping[str, Value]] | None:
     if job.action is Action.DISCARD or job.action is Action.RETIRE or (copy is None and not job.raw):
         return None
     exchange, key = ("", where.quarantine) if copy is None else (copy.exchange, copy.routing_key)
-    if _tells_what_is_hidden(job.policy):
+    if _discloses_hidden(job.policy):
         key = ""
     name = ":".join(part for part in (exchange, key) if part) or DEFAULT
     template = exchange or key or DEFAULT
@@ -269,7 +269,7 @@ def _sent(job: Job, where: Where) -> tuple[str, Mapping[str, Value]] | None:
     return f"publish {template}", attributes | _place(where)
 
 
-def _tells_what_is_hidden(policy: Effective | None) -> bool:
+def _discloses_hidden(policy: Effective | None) -> bool:
     """Whether the policy makes its routing key of a header that it redacts."""
     if policy is None or policy.routing_key is None:
         return False

@@ -74,7 +74,7 @@ class Encoder:
             return self._with_properties(envelope, saved_headers.onward(envelope, stamp))
         remove, added = DELIVERY_HEADERS | {b"dlx-router-pub"}, stamp
         if passes(letter):  # its rung is no death of it
-            remove, added = _OURS | _FIRST | _LAST | {b"x-death"}, _deaths_told(letter.history) + stamp
+            remove, added = _OURS | _FIRST | _LAST | {b"x-death"}, _death_headers(letter.history) + stamp
         remove = remove | {b"CC"} if copy.cc is not None else remove
         headers = envelope.props.headers
         return self._with_properties(
@@ -210,7 +210,7 @@ def _entry(death: Death) -> bytes:
     return b"".join(fields)
 
 
-def _deaths_told(history: History) -> bytes:
+def _death_headers(history: History) -> bytes:
     """What a message told of deaths before it had to wait; nothing where it had none."""
     if not history:
         return b""

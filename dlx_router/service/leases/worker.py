@@ -222,7 +222,7 @@ class LeaseWorker:
             raise
         self._removed.add(lease.key, lease.id, lease.held.epoch)
         is_certain = ending is Ending.SETTLED and await is_seen(lease.held.holder)
-        self._ended(lease, how, is_told=True)
+        self._ended(lease, how, is_recorded=True)
         if not is_certain:
             raise NotLeader("it is told, but the broker was lost as the letter was acked; it goes when it comes again")
 
@@ -265,11 +265,11 @@ class LeaseWorker:
         self.book.extend(lease_id, _now_ms() + int(visibility_s * 1000))
         return wall_ms() + int(visibility_s * 1000)
 
-    def _ended(self, lease: Lease[HeldLetter], how: Ended, *, is_told: bool = False) -> None:
+    def _ended(self, lease: Lease[HeldLetter], how: Ended, *, is_recorded: bool = False) -> None:
         if not self.book.end(lease, how):
             return
         self._context.metrics.lease_letters[how.value] += 1
-        if not is_told:
+        if not is_recorded:
             self._context.journal.record(ended_line(lease, how, self._context.router_id, wall_ms()))
         self._channels.free(lease.held.holder)
 

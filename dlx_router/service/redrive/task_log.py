@@ -116,8 +116,8 @@ class TaskLog:
         batch = self._record(task, context)
         try:
             async with asyncio.timeout(TOLD_S):
-                is_told = await sure([batch])
+                is_sure = await sure([batch])
         except TimeoutError:
             raise NotLeader(LATE) from None
-        if not is_told:
+        if not is_sure:
             raise NotLeader("the journal is too far behind to take it; see /readyz, and ask again")

@@ -102,9 +102,9 @@ class Sources:
         wanted = self._setting.named
         patterns = sorted((attachment for attachment in self._setting.attachments if not attachment.named), key=_rank)
         for queue in queues:
-            found_by = next((pattern for pattern in patterns if pattern.selector.fits(queue)), None)
-            if found_by is not None and not self._setting.is_resting(queue):
-                wanted.setdefault(queue, found_by)
+            attachment = next((pattern for pattern in patterns if pattern.selector.fits(queue)), None)
+            if attachment is not None and not self._setting.is_resting(queue):
+                wanted.setdefault(queue, attachment)
         for queue, kept in self._kept.items():
             if (now := wanted.pop(queue, None)) is None or kept.wanted is None or not now.same_as(kept.wanted):
                 kept.wanted = None
