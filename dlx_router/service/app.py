@@ -112,23 +112,23 @@ class App:
             loop.add_signal_handler(number, self._signalled, number)
         vhosts = await self._vhosts()
         self._attendants = [self._attendant(vhost) for vhost in vhosts]
-        self.attendants |= {one.vhost: one for one in self._attendants}
+        self.attendants |= {attendant.vhost: attendant for attendant in self._attendants}
         beside, reloader = self._beside(), self._reloader(vhosts, reload_asked)
-        self._tell(vhosts)
-        tasks = [asyncio.create_task(one.run()) for one in self._attendants]
+        self._announce(vhosts)
+        tasks = [asyncio.create_task(attendant.run()) for attendant in self._attendants]
         await self._until_over(tasks, reloader)
         left = await self._end(tasks, beside)
         log.info("router.stopped", in_flight=left, fate="what was not settled is still in its queue")
         return self._code if not left or self._code else 1
 
-    def _tell(self, vhosts: Sequence[str]) -> None:
+    def _announce(self, vhosts: Sequence[str]) -> None:
         """What metrics, readiness and the log say from now on."""
         policies, loop = self._loaded.policies, asyncio.get_running_loop()
         self.metrics.revision = policies.revision
-        self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
+        self.metrics.in_flight = lambda: {attendant.vhost: attendant.in_flight for attendant in self._attendants}
         self.metrics.asyncio_tasks = lambda: len(asyncio.all_tasks(loop))
         self.metrics.breakers = self._breakers
-        self.metrics.leases = lambda: {"held": sum(one.leases.held for one in self.attendants.values())}
+        self.metrics.leases = lambda: {"held": sum(attendant.leases.held for attendant in self.attendants.values())}
         self.metrics.thresholds = thresholds(policies)
         self.readiness.clear("start")
         if self._observe:
@@ -165,8 +165,8 @@ class App:
             return [looks]
         self.metrics.index_signatures = index.signatures
         index.key_of = lambda vhost: self.attendants[vhost].key
-        for one in self._attendants:
-            self._led(index, one)
+        for attendant in self._attendants:
+            self._led(index, attendant)
         return [
             asyncio.create_task(keep("index", index.run)),
             asyncio.create_task(keep("drift", drift.watch)),
@@ -188,9 +188,9 @@ class App:
         return self._management
 
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> int:
-        for one in self._attendants:
-            self.readiness.set(f"link {one.vhost}", "draining")
-        left = sum(await asyncio.gather(*(one.stop() for one in self._attendants)))
+        for attendant in self._attendants:
+            self.readiness.set(f"link {attendant.vhost}", "draining")
+        left = sum(await asyncio.gather(*(attendant.stop() for attendant in self._attendants)))
         if tasks:
             await asyncio.wait(tasks, timeout=5.0)
         for task in tasks:
@@ -202,8 +202,8 @@ class App:
     def _breakers(self) -> dict[str, str]:
         """Of all vhosts; where two have a queue of one name, the worse state."""
         worst: dict[str, str] = {}
-        for one in self._attendants:
-            for queue, state in one.breakers().items():
+        for attendant in self._attendants:
+            for queue, state in attendant.breakers().items():
                 worst[queue] = max(state, worst.get(queue, state), key=Breaker.badness)
         return worst
 
@@ -214,23 +214,26 @@ class App:
     def _sources(self, loaded: LoadedPolicies, vhost: str) -> tuple[Wanted, ...]:
         """The attached queues and delayed exchanges; who observes takes from none."""
         wanted: tuple[Wanted, ...] = () if self._observe else (*loaded.attachments, *loaded.delayed)
-        return tuple(one for one in wanted if one.vhost in {None, vhost})
+        return tuple(source for source in wanted if source.vhost in {None, vhost})
 
     def _reloader(self, vhosts: Sequence[str], asked: asyncio.Event) -> Reloader:
         async def prepare(loaded: LoadedPolicies) -> Callable[[], None]:
             limits = await asyncio.to_thread(thresholds, loaded.policies)
-            for one in self._attendants:
-                await one.prepare(loaded.policies)
+            for attendant in self._attendants:
+                await attendant.prepare(loaded.policies)
             rules = self._rules(loaded)
-            ready = [(one, one.built(rules, self._sources(loaded, one.vhost))) for one in self._attendants]
+            ready = [
+                (attendant, attendant.built(rules, self._sources(loaded, attendant.vhost)))
+                for attendant in self._attendants
+            ]
 
             def swap() -> None:
                 self._loaded = loaded
                 self.metrics.thresholds = limits
-                for one, revision in ready:
-                    one.use(revision)
-                for one, _ in ready:
-                    one.attend()
+                for attendant, revision in ready:
+                    attendant.use(revision)
+                for attendant, _ in ready:
+                    attendant.attend()
 
             return swap
 
@@ -264,9 +267,9 @@ class App:
 
     async def _vhosts(self) -> Sequence[str]:
         """The vhosts to serve; all of them are asked for until the management API answers, or a signal comes."""
-        said = self._settings.vhost_list()
-        if said != ["*"]:
-            return said
+        vhosts = self._settings.vhost_list()
+        if vhosts != ["*"]:
+            return vhosts
         assert self._management is not None  # settings refuse * without it
         while not self._stop.is_set():
             try:

@@ -43,7 +43,7 @@ class Cooldown(dict[Destination, float]):
 
     def forget_over(self) -> None:
         """Those that have rested for long enough are asked as any other."""
-        for target in [one for one in self if not self.has(one)]:
+        for target in [target for target in self if not self.has(target)]:
             del self[target]
 
 

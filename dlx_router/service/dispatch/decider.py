@@ -184,7 +184,7 @@ class Decider:
     def _retired(self, job: Job, letter: Letter) -> None:
         job.letter, job.policy = letter, job.in_force.resolve(letter)
         job.action, job.cause = Action.RETIRE, Cause.RETENTION.value
-        self._tell(job, job.in_force.event_factory.retired(letter, _name(job)), now_ms())
+        self._record(job, job.in_force.event_factory.retired(letter, _name(job)), now_ms())
 
     def _follow(self, job: Job, place: decoder.Place, outcome: arrivals.Outcome, now: int) -> None:
         """Do what an arrival calls for."""
@@ -195,7 +195,7 @@ class Decider:
                 job.action, job.policy = Action.RELEASE, outcome.policy
                 self._wait_on(job, outcome.record, outcome.left_ms, now)
                 if job.letter is not None and job.copy is not None and job.copy.way is Way.RETURN:
-                    self._tell(job, job.in_force.event_factory.released(job.letter, job.copy, _name(job)), now)
+                    self._record(job, job.in_force.event_factory.released(job.letter, job.copy, _name(job)), now)
                 self._was_late(outcome.late_ms)
             case arrivals.Decided():
                 job.letter, job.policy = outcome.letter, outcome.policy
@@ -258,7 +258,7 @@ class Decider:
             events.failed_conditions(self._once, letter, failed)
         if isinstance(decision, Discard):
             job.copy, job.resource = None, None
-            self._tell(job, job.in_force.event_factory.decided(decision, None, _name(job)), now)
+            self._record(job, job.in_force.event_factory.decided(decision, None, _name(job)), now)
             return
         policy = job.policy
         record = publication.record_of(
@@ -288,14 +288,14 @@ class Decider:
         ruling = job.in_force.event_factory.decided(decision, job.copy, name, breaker)
         events.tell_where(self._journal, job, ruling, now)
 
-    def _tell(self, job: Job, ruling: Ruling, now: int) -> None:
+    def _record(self, job: Job, ruling: Ruling, now: int) -> None:
         events.tell(self._journal, job, ruling, now)
 
     def quarantined(self, job: Job, place: decoder.Place) -> None:
         """The event of what goes to quarantine, letter or not."""
         now, letter = now_ms(), job.letter
-        told = job.letter = letter if letter is not None else events.unread(job, place, now)
-        self._tell(job, job.in_force.event_factory.quarantined(told, job.cause, place.names.quarantine), now)
+        event_letter = job.letter = letter if letter is not None else events.unread(job, place, now)
+        self._record(job, job.in_force.event_factory.quarantined(event_letter, job.cause, place.names.quarantine), now)
         job.letter = letter
 
     def refused(self, job: Job, cause: Cause) -> None:
@@ -322,13 +322,13 @@ class Decider:
         """What is left of its wait now that a rung is over; what the clock disagrees about is counted."""
         names, record = job.in_force.rules.names, envelope.record
         rungs = (names.rung_of(death.queue) for death in envelope.broker_deaths)
-        rung = next((one for one in rungs if one is not None), None)
+        rung = next((rung for rung in rungs if rung is not None), None)
         wait_ms = None if record is None else record.wait_ms
-        found = left(wait_ms=wait_ms, due_ms=letter.due_ms, rung_ms=rung, now_ms=now)
-        if found.cut_ms:
+        remaining = left(wait_ms=wait_ms, due_ms=letter.due_ms, rung_ms=rung, now_ms=now)
+        if remaining.cut_ms:
             self._metrics.waits_cut += 1
-            CLOCK.differs(found.cut_ms)
-        return found.ms
+            CLOCK.differs(remaining.cut_ms)
+        return remaining.ms
 
     def _wait_on(self, job: Job, record: Record, left_ms: int, now: int) -> None:
         """On the largest rung that is not too long; back at once where that is none."""

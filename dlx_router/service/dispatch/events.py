@@ -120,12 +120,12 @@ def not_in_runs(once: Once, queue: str, error: Exception) -> None:
 
 def failed_conditions(once: Once, letter: Letter, failed: Sequence[str]) -> None:
     """A condition that cannot be evaluated is told once for each queue and text."""
-    for said in failed:
+    for condition in failed:
         once.warn(
-            f"{letter.failed_queue} {said}",
+            f"{letter.failed_queue} {condition}",
             "condition.failed",
             queue=letter.failed_queue,
-            condition=said,
+            condition=condition,
             letter=letter.id,
             fate="it counts as false for this letter; others of this kind are not logged again",
         )

@@ -83,13 +83,13 @@ class InUse:
                 await lock.take(exclusive=True)
             await locks[0].delete(queue)
         except ChannelClosed as error:
-            self._say(error)
+            self._warn(error)
             raise Busy(str(error)) from None
         finally:
             for lock in locks:
                 await lock.end()
 
-    def _say(self, error: ChannelClosed) -> None:
+    def _warn(self, error: ChannelClosed) -> None:
         if error.code == FORBIDDEN and EXCLUSIVE not in error.text:
             fate = "idle dead-letter queues stay; `dlx-router permissions` says which rights would have them deleted"
             self._once.warn("rights", "dead_letter_queues.not_deleted", error=str(error), fate=fate)
@@ -103,7 +103,7 @@ class InUse:
                 if error.code == NOT_FOUND or EXCLUSIVE in error.text:
                     await asyncio.sleep(AGAIN_S)
                     continue
-                self._say(error)  # nobody with our rights gets the other lock either, and so nobody deletes
+                self._warn(error)  # nobody with our rights gets the other lock either, and so nobody deletes
                 return
             except BaseException:
                 lock.drop()
@@ -115,8 +115,8 @@ class InUse:
         if self._held.pop(queue, None) is None:
             return
         lost, self._others = ({queue}, self._others) if queue else (self._others, set())
-        for one in lost:
-            self._on_lost(one)
+        for name in lost:
+            self._on_lost(name)
 
 
 class _Lock:

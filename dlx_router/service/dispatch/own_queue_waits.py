@@ -67,7 +67,7 @@ class OwnQueueWaits:
         assert queue is not None
         self._asks_no_more(job)
         self._kept.setdefault(queue, WaitingForOwnQueue()).jobs.append(job)
-        self._tell_held()
+        self._report_held()
         limit = place.limit
         spent = limit is not None and attending.is_near(decoder.returns(job.delivery), limit)
         is_rung = place.names.rung_of(queue) is not None
@@ -86,12 +86,12 @@ class OwnQueueWaits:
             queue = job.own_queue(self._places[job.consumer].names)
             if queue is not None:
                 self._owner.provision.refusals.took(queue)
-        self._tell_held()
+        self._report_held()
 
     def _refusals_changed(self) -> None:
         """What was held for queues that take letters again is sent."""
         refusing = self._owner.provision.refusals.queues
-        for queue in [one for one in self._kept if one not in refusing]:
+        for queue in [queue for queue in self._kept if queue not in refusing]:
             jobs = self._kept.pop(queue).jobs
             raw = [job for job in jobs if job.raw]
             for job in jobs:
@@ -99,7 +99,7 @@ class OwnQueueWaits:
                     self._provide(job)
             if raw:
                 self._owner.spawn(self._alone.each(raw))
-        self._tell_held()
+        self._report_held()
 
     def check(self) -> None:
         """Called each second: one letter asks each queue that refuses, after longer and longer pauses."""
@@ -112,7 +112,7 @@ class OwnQueueWaits:
                 del self._kept[queue]  # what refuses is known, and asked by the next
             elif kept.jobs and kept.asking is None and now >= kept.again_s:
                 self._try(kept, now)
-        self._tell_held()
+        self._report_held()
 
     def _try(self, kept: WaitingForOwnQueue, now: float) -> None:
         job, probe = kept.jobs[0], self._probe.lend()
@@ -136,7 +136,7 @@ class OwnQueueWaits:
         finally:
             self._probe.take_back(probe)
         self._asks_no_more(job)
-        self._tell_held()
+        self._report_held()
 
     def _asks_no_more(self, job: Job) -> None:
         for kept in self._kept.values():
@@ -157,5 +157,5 @@ class OwnQueueWaits:
             else:
                 self._heard.carry_out(job, step)
 
-    def _tell_held(self) -> None:
+    def _report_held(self) -> None:
         self._owner.provision.refusals.holds(self, frozenset(queue for queue, kept in self._kept.items() if kept))

@@ -63,7 +63,7 @@ class RefusingQueues:
         self._costly = 0
         self._readiness.drop_note(self._note)
         self._readiness.drop_note(self._crash)
-        self._tell()
+        self._notify()
 
     @property
     def is_careful(self) -> bool:
@@ -105,8 +105,8 @@ class RefusingQueues:
         if queue not in self.queues:
             log.warning("own_queue.refused", vhost=self._vhost, queue=queue, error=why, fate="its letters are held")
         self.queues[queue] = why
-        self._say()
-        self._tell()
+        self._update_readiness()
+        self._notify()
 
     def holds(self, worker: object, queues: frozenset[str]) -> None:
         """Letters for these own queues are held there, those that are being tried among them."""
@@ -114,7 +114,7 @@ class RefusingQueues:
         if queues:
             self._held[worker] = queues
         if before - queues:
-            self._tell()
+            self._notify()
 
     def took(self, queue: str) -> None:
         """The own queue confirmed a letter."""
@@ -124,8 +124,8 @@ class RefusingQueues:
         log.info("own_queue.confirmed", vhost=self._vhost, queue=queue, fate="what was held for it is sent")
         if not self.queues:
             self._spent.clear()
-        self._say()
-        self._tell()
+        self._update_readiness()
+        self._notify()
 
     def stuck(self, queue: str, why: str) -> None:
         """A letter in a queue of ours can neither be published nor rejected: it might not be caught."""
@@ -164,18 +164,18 @@ class RefusingQueues:
         """The own queues that must confirm before this attached queue is consumed."""
         return [own for own in self.queues if queue in self._refused.get(own, (queue,))]
 
-    def _say(self) -> None:
+    def _update_readiness(self) -> None:
         if not self.queues:
             self._readiness.clear(self._key)
             return
-        said = "; ".join(f"own queue {queue} refused a letter ({why})" for queue, why in self.queues.items())
+        refusals = "; ".join(f"own queue {queue} refused a letter ({why})" for queue, why in self.queues.items())
         which = "attached queues" if self.queues.keys() - self._refused else "attached queues whose letters it refused"
         self._readiness.set(
             self._key,
-            f"vhost {self._vhost!r}: {said}; what is here is held and tried again, and {which} are not "
+            f"vhost {self._vhost!r}: {refusals}; what is here is held and tried again, and {which} are not "
             "consumed until it is confirmed; look at its length, its policies and its nodes",
         )
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in [*self._listeners]:
             listener()

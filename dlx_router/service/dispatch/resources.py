@@ -106,7 +106,7 @@ class TargetResources:
         self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=5 * MIB)
         self._was_there = remembered() if was_there is None else was_there
         self._absent: Bounded[Resource, tuple[float, Refusal]] = Bounded(
-            most=4096, most_bytes=4 * MIB, weigh=lambda one: 512 + 4 * len(str(one[1]))
+            most=4096, most_bytes=4 * MIB, weigh=lambda entry: 512 + 4 * len(str(entry[1]))
         )
         self._room = asyncio.Semaphore(AT_ONCE)
         self._waiting: dict[Resource, list[tuple[Job, Callable[[Job, str | Refusal], None]]]] = {}
@@ -277,46 +277,46 @@ class TargetResources:
             return
         self._reaping = True
         try:
-            for name, one in [*self._passing.items()]:
+            for name, candidate in [*self._passing.items()]:
                 with contextlib.suppress(TopologyError, LinkError, TimeoutError):
-                    await self._look(self._idle, name, one, policies_of)
+                    await self._look(self._idle, name, candidate, policies_of)
         finally:
             self._reaping = False
 
     async def _look(
-        self, idle: Idle, name: str, one: Passing, policies_of: Callable[[str], Iterable[Effective]]
+        self, idle: Idle, name: str, candidate: Passing, policies_of: Callable[[str], Iterable[Effective]]
     ) -> None:
         try:
             is_idle = await self._topology.is_idle(name)
         except QueueMissing:  # another router, or a person, was faster
-            self._gone(name, one)
+            self._gone(name, candidate)
             return
         if not is_idle:
-            one.idle_since_s = time.monotonic()
-        elif time.monotonic() - one.idle_since_s >= one.after_s and self._passing.get(name) is one:
-            after_s = reaped_after_s(policies_of(one.failed_queue), one.failed_queue, name)
-            await self._reap(idle, name, one, after_s)
+            candidate.idle_since_s = time.monotonic()
+        elif time.monotonic() - candidate.idle_since_s >= candidate.after_s and self._passing.get(name) is candidate:
+            after_s = reaped_after_s(policies_of(candidate.failed_queue), candidate.failed_queue, name)
+            await self._reap(idle, name, candidate, after_s)
 
-    async def _reap(self, idle: Idle, name: str, one: Passing, after_s: float | None) -> None:
+    async def _reap(self, idle: Idle, name: str, candidate: Passing, after_s: float | None) -> None:
         if after_s is None or idle.is_aimed_at(name):
             del self._passing[name]
-        elif time.monotonic() - one.idle_since_s < after_s:
-            one.after_s = after_s
+        elif time.monotonic() - candidate.idle_since_s < after_s:
+            candidate.after_s = after_s
         else:
             async with self._turn(name):
-                await self._delete(idle, name, one)
+                await self._delete(idle, name, candidate)
 
-    async def _delete(self, idle: Idle, name: str, one: Passing) -> None:
+    async def _delete(self, idle: Idle, name: str, candidate: Passing) -> None:
         """Letters that want it wait from here on; those on their way to it have arrived before it is deleted."""
         self._unlearn({name})
-        one.idle_since_s = time.monotonic()  # where it stays it begins anew
+        candidate.idle_since_s = time.monotonic()  # where it stays it begins anew
         if await idle.settled():
             with contextlib.suppress(Busy):
                 await idle.in_use.delete(name)
-                self._gone(name, one)
+                self._gone(name, candidate)
 
-    def _gone(self, name: str, one: Passing) -> None:
-        if self._passing.get(name) is one:
+    def _gone(self, name: str, candidate: Passing) -> None:
+        if self._passing.get(name) is candidate:
             del self._passing[name]
             self._created.discard(name)
         self._unlearn({name})
@@ -326,7 +326,7 @@ class TargetResources:
         self._unlearn({queue})
 
     def _unlearn(self, names: Container[str]) -> None:
-        for resource in [one for one, made in self.known.items() if _place_of(one, made) in names]:
+        for resource in [resource for resource, made in self.known.items() if _place_of(resource, made) in names]:
             del self.known[resource]
 
     async def _lasting(self, queue: str) -> bool:
@@ -346,6 +346,6 @@ def _place_of(resource: Resource, made: str) -> str | None:
 
 def reaped_after_s(policies: Iterable[Effective], failed_queue: str, name: str) -> float | None:
     """How long a dead-letter queue is idle until these policies have it deleted; None: none of them does."""
-    makers = (one for one in policies if one.auto_create and not one.discard)
-    named = (one for one in makers if name in {dead_letter_queue(one, failed_queue), transient_queue(one)})
-    return max((ms / 1000 for one in named if (ms := reap_ms(one))), default=None)
+    makers = (policy for policy in policies if policy.auto_create and not policy.discard)
+    named = (policy for policy in makers if name in {dead_letter_queue(policy, failed_queue), transient_queue(policy)})
+    return max((ms / 1000 for policy in named if (ms := reap_ms(policy))), default=None)

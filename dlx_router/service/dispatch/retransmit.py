@@ -83,14 +83,14 @@ class Retransmit:
     @staticmethod
     async def _published(job: Job, probe: SerialPublisher, *, bare: bool) -> BrokerAnswer | None:
         try:
-            said = await probe.publish(job, bare=bare)
+            answer = await probe.publish(job, bare=bare)
         except frames.FrameTooLarge as error:
             return HeaderTooLarge(str(error), bare=bare)
         except UNWRITABLE as error:
             return CopyUnwritable(str(error))
-        if isinstance(said, ChannelClosed):
-            return PublishClosedChannel(said.code, said.text)
-        return NotTaken(said) if said else None
+        if isinstance(answer, ChannelClosed):
+            return PublishClosedChannel(answer.code, answer.text)
+        return NotTaken(answer) if answer else None
 
     def beside(self, job: Job) -> None:
         """It asks whether a silent target answers again: one letter for each such target, and few at once."""

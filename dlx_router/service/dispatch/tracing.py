@@ -154,34 +154,34 @@ def _is_settled_now(job: Job) -> bool:
 
 
 def _previous(letter: Letter) -> str | None:
-    said = (letter.more or {}).get(MEMBER)
-    return said if isinstance(said, str) else None
+    traceparent = (letter.more or {}).get(MEMBER)
+    return traceparent if isinstance(traceparent, str) else None
 
 
 def fate(job: Job, previous: str | None, where: Where, *, is_sent: bool, given_back: str = "") -> Fate:
     """What is told of a job. No header and no body; of properties the two ids that the standard names."""
-    told = _message(job) | _route(job) | _decided(job, where)
+    attributes = _message(job) | _route(job) | _decided(job, where)
     if given_back:
-        told |= {"dlx_router.action": _GIVEN_BACK, "dlx_router.cause": given_back}
+        attributes |= {"dlx_router.action": _GIVEN_BACK, "dlx_router.cause": given_back}
     links = _links(job, previous)
     error = _cause(job) if job.action in _ERRORS and not given_back else ""
-    return Fate(told | _place(where), links, error, _sent(job, where) if is_sent else None)
+    return Fate(attributes | _place(where), links, error, _sent(job, where) if is_sent else None)
 
 
 def _message(job: Job) -> dict[str, Value]:
-    told: dict[str, Value] = {"messaging.message.body.size": len(job.delivery.body)}
+    attributes: dict[str, Value] = {"messaging.message.body.size": len(job.delivery.body)}
     props = _properties(job)
     if props is not None and props.message_id is not None:
-        told["messaging.message.id"] = decoder.text(props.message_id)
+        attributes["messaging.message.id"] = decoder.text(props.message_id)
     if props is not None and props.correlation_id is not None:
-        told["messaging.message.conversation_id"] = decoder.text(props.correlation_id)
-    return told
+        attributes["messaging.message.conversation_id"] = decoder.text(props.correlation_id)
+    return attributes
 
 
 def _route(job: Job) -> dict[str, Value]:
     """Source: OpenTelemetry's semantic conventions for RabbitMQ, consumers: {exchange}:{routing key}:{queue}."""
     exchange, key = decoder.text(job.delivery.exchange), decoder.text(job.delivery.routing_key)
-    if _tells_what_is_hidden(job.policy):
+    if _discloses_hidden(job.policy):
         key = ""
     queue = job.consumer.queue
     parts = (exchange, key, queue) if key != queue else (exchange, queue)
@@ -205,14 +205,14 @@ def _place(where: Where) -> dict[str, Value]:
 
 
 def _decided(job: Job, where: Where) -> dict[str, Value]:
-    told: dict[str, Value] = {"dlx_router.action": job.action.value}
+    attributes: dict[str, Value] = {"dlx_router.action": job.action.value}
     letter, decision, policy = job.letter, job.decision, job.policy
     if cause := _cause(job):
-        told["dlx_router.cause"] = cause
+        attributes["dlx_router.cause"] = cause
     if where.observes:
-        told["dlx_router.observed"] = "true"
+        attributes["dlx_router.observed"] = "true"
     if letter is not None:
-        told |= {
+        attributes |= {
             "dlx_router.letter.id": letter.id,
             "dlx_router.failed_queue": letter.failed_queue,
             "dlx_router.reason": letter.reason,
@@ -220,15 +220,15 @@ def _decided(job: Job, where: Where) -> dict[str, Value]:
             "dlx_router.redrives": letter.redrives,
         }
     if policy is not None:
-        told["dlx_router.policy"] = policy.policy
+        attributes["dlx_router.policy"] = policy.policy
         if rule := _rule(policy, cause or job.action):
-            told["dlx_router.rule"] = rule
-    told["dlx_router.revision"] = job.in_force.policies.revision
+            attributes["dlx_router.rule"] = rule
+    attributes["dlx_router.revision"] = job.in_force.policies.revision
     if isinstance(decision, Retry):
-        told["dlx_router.delay_ms"] = decision.wait_ms
+        attributes["dlx_router.delay_ms"] = decision.wait_ms
     if isinstance(decision, Hold):
-        told["dlx_router.tries"] = decision.tries
-    return told
+        attributes["dlx_router.tries"] = decision.tries
+    return attributes
 
 
 def _rule(policy: Effective, why: str) -> str:
@@ -252,11 +252,11 @@ def _sent(job: Job, where: Where) -> tuple[str, Mapping[str, Value]] | None:
     if job.action is Action.DISCARD or job.action is Action.RETIRE or (copy is None and not job.raw):
         return None
     exchange, key = ("", where.quarantine) if copy is None else (copy.exchange, copy.routing_key)
-    if _tells_what_is_hidden(job.policy):
+    if _discloses_hidden(job.policy):
         key = ""
     name = ":".join(part for part in (exchange, key) if part) or DEFAULT
     template = exchange or key or DEFAULT
-    told: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         "messaging.operation.name": "publish",
         "messaging.operation.type": "send",
         "messaging.destination.name": name,
@@ -266,10 +266,10 @@ def _sent(job: Job, where: Where) -> tuple[str, Mapping[str, Value]] | None:
         **({"messaging.rabbitmq.destination.routing_key": key} if key else {}),
         **{name: value for name, value in _message(job).items() if name == "messaging.message.id"},
     }
-    return f"publish {template}", told | _place(where)
+    return f"publish {template}", attributes | _place(where)
 
 
-def _tells_what_is_hidden(policy: Effective | None) -> bool:
+def _discloses_hidden(policy: Effective | None) -> bool:
     """Whether the policy makes its routing key of a header that it redacts."""
     if policy is None or policy.routing_key is None:
         return False
@@ -301,10 +301,10 @@ def _header(job: Job, name: bytes) -> str | None:
     """A header that is a string; None where there is none."""
     props = _properties(job)
     try:
-        found = {} if props is None else table.entries(props.headers)
+        entries = {} if props is None else table.entries(props.headers)
     except table.TableError:
         return None
-    at = found.get(name)
+    at = entries.get(name)
     if props is None or at is None or props.headers[at[1] : at[1] + 1] != b"S":
         return None
     return decoder.text(props.headers[at[1] + 5 : at[2]])

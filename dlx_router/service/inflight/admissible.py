@@ -18,29 +18,29 @@ NAMES: Final = frozenset(_TAGS)
 Read = tuple[properties.Properties, dict[bytes, table.Span]]
 
 
-def admissible(props: properties.Properties, found: dict[bytes, table.Span]) -> Read:
+def admissible(props: properties.Properties, entries: dict[bytes, table.Span]) -> Read:
     """The properties as the broker takes them from us, and where their headers are; as they came where nothing is odd.
 
     Raises TableError or WireError as reading does.
     """
     direct = props.reply_to == DIRECT_REPLY
-    if not direct and NAMES.isdisjoint(found):
-        return props, found
-    spans = [(name, at) for name, at in _all(found) if name in NAMES and props.headers[at[1]] != _TAGS[name]]
+    if not direct and NAMES.isdisjoint(entries):
+        return props, entries
+    spans = [(name, at) for name, at in _all(entries) if name in NAMES and props.headers[at[1]] != _TAGS[name]]
     if not spans and not direct:
-        return props, found
+        return props, entries
     odd = {name for name, _ in spans}
-    added = b"".join(_renamed(props.headers, name, at) for name, at in _all(found) if name in odd)
+    added = b"".join(_renamed(props.headers, name, at) for name, at in _all(entries) if name in odd)
     if direct:
         added += table.longstr(PREFIX + b"reply-to", DIRECT_REPLY)
-    headers = table.splice(props.headers, found, odd, added)
+    headers = table.splice(props.headers, entries, odd, added)
     changed = properties.parse(props.without("reply_to" if direct else "", headers=headers), 0)
     return changed, table.entries(changed.headers)
 
 
-def _all(found: dict[bytes, table.Span]) -> list[tuple[bytes, table.Span]]:
+def _all(entries: dict[bytes, table.Span]) -> list[tuple[bytes, table.Span]]:
     """Entries and their twins: the broker may look at another one than we do."""
-    return [*found.items(), *(found.twins if isinstance(found, table.Entries) else ())]
+    return [*entries.items(), *(entries.twins if isinstance(entries, table.Entries) else ())]
 
 
 def _renamed(headers: bytes, name: bytes, at: table.Span) -> bytes:

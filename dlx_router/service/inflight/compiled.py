@@ -60,8 +60,8 @@ def find(job: Job, place: Place) -> Route | None:
     shapes = job.in_force.routes.by_shape.get(key)
     if shapes is not None:
         for fixed, route in shapes:
-            for start, stop, said in fixed:
-                if headers[start:stop] != said:
+            for start, stop, entry in fixed:
+                if headers[start:stop] != entry:
                     break
             else:
                 return route
@@ -71,15 +71,15 @@ def find(job: Job, place: Place) -> Route | None:
 def _walked(job: Job, place: Place, alike: Key) -> Route | None:
     headers, routes = job.props.headers, job.in_force.routes
     try:
-        found = table.entries(headers)
+        entries = table.entries(headers)
     except table.TableError:
         return None
-    if place.arrival is not Arrival.INBOX or not _SPECIAL.isdisjoint(found):
+    if place.arrival is not Arrival.INBOX or not _SPECIAL.isdisjoint(entries):
         return None
-    job.key = key = _key(job.delivery, headers, found, place.source)
+    job.key = key = _key(job.delivery, headers, entries, place.source)
     route = None if key is None else routes.by_key.get(key)
-    if route is not None and found.__class__ is dict:
-        shapes = Shape(_fixed(headers, found), route), *routes.by_shape.get(alike, ())
+    if route is not None and entries.__class__ is dict:
+        shapes = Shape(_fixed(headers, entries), route), *routes.by_shape.get(alike, ())
         routes.by_shape[alike] = shapes[:_SHAPES]
     return route
 
@@ -101,39 +101,39 @@ def mould(in_force: InForce, delivery: frames.Delivery, place: Place, user: byte
     if route is None or (route.told is not None and not route.rule.is_plain):
         return None
     headers = job.props.headers
-    found = table.entries(headers)
-    if found.__class__ is not dict:
+    entries = table.entries(headers)
+    if entries.__class__ is not dict:
         return None
     source = delivery.exchange, delivery.routing_key
-    made = Mould(header, source, Shape(_fixed(headers, found), route), user)
-    _, value, stop = found[b"x-death"]
+    made = Mould(header, source, Shape(_fixed(headers, entries), route), user)
+    _, value, stop = entries[b"x-death"]
     at = made.table.start
     routes.keep_mould(key, header, slice(at + value, at + stop), made)
     return made
 
 
-def learn(job: Job, told: Fragments | None, rule: Rule) -> None:
+def learn(job: Job, fragments: Fragments | None, rule: Rule) -> None:
     """Keep a route for the like of this job, where there can be one."""
-    if job.key is None or (route := _compiled(job, told, rule)) is None:
+    if job.key is None or (route := _compiled(job, fragments, rule)) is None:
         return
     job.in_force.routes.by_key[job.key] = route
 
 
-def _fixed(headers: bytes, found: dict[bytes, table.Span]) -> tuple[tuple[int, int, bytes], ...]:
+def _fixed(headers: bytes, entries: dict[bytes, table.Span]) -> tuple[tuple[int, int, bytes], ...]:
     """Whole entries of ours, of all others name, type and length; neighbours put together."""
     spans: list[tuple[int, int]] = []
-    for name, (start, value, stop) in found.items():
+    for name, (start, value, stop) in entries.items():
         end = stop if name in _OWNED else value + 5 if headers[value] in b"SAFx" else value + 1
         begin = spans.pop()[0] if spans and spans[-1][1] == start else start
         spans.append((begin, end))
     return tuple((start, end, headers[start:end]) for start, end in spans)
 
 
-def _key(delivery: frames.Delivery, headers: bytes, found: dict[bytes, table.Span], source: str) -> Key | None:
+def _key(delivery: frames.Delivery, headers: bytes, entries: dict[bytes, table.Span], source: str) -> Key | None:
     try:
-        deaths = found[b"x-death"]
-        queue, exchange = found[b"x-first-death-queue"], found[b"x-first-death-exchange"]
-        reason = found[b"x-first-death-reason"]
+        deaths = entries[b"x-death"]
+        queue, exchange = entries[b"x-first-death-queue"], entries[b"x-first-death-exchange"]
+        reason = entries[b"x-first-death-reason"]
     except KeyError:
         return None
     if deaths[2] - deaths[1] > SHARED_BYTES:  # a history of its own: no other letter will have it
@@ -149,7 +149,7 @@ def _key(delivery: frames.Delivery, headers: bytes, found: dict[bytes, table.Spa
     )
 
 
-def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Route | None:
+def _compiled(job: Job, fragments: Fragments | None, rule: Rule) -> Route | None:
     letter, envelope, copy, policy, decision = job.letter, job.envelope, job.copy, job.policy, job.decision
     if letter is None or envelope is None or copy is None or policy is None or letter.parent is not None:
         return None
@@ -186,7 +186,7 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Route | None:
         wait,
         copy.way is Way.TARGET,
         copy.record_bytes - _EDGE,
-        told,
+        fragments,
         rule,
     )
 
@@ -228,15 +228,15 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
     )
     if len(text) > route.longest:
         return False
-    said = records.sign(text.encode(), key)
-    job.added = b"".join((headers, ID, letter_id.encode(), RECORD, _pack_long(len(said)), said))
-    told = route.told
-    if told is not None:
+    signed = records.sign(text.encode(), key)
+    job.added = b"".join((headers, ID, letter_id.encode(), RECORD, _pack_long(len(signed)), signed))
+    fragments = route.told
+    if fragments is not None:
         extra = NO_BODY
         if not route.rule.is_plain:
             extra = privacy.disclosed(route.rule, KIND_OF[route.action], headers=headers, body=body)
         event = journal.event(
-            told,
+            fragments,
             letter_id,
             now,
             first_ms=route.first_ms,

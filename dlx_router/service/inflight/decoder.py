@@ -103,24 +103,24 @@ def read(
     """
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
-        found = table.entries(props.headers)
+        entries = table.entries(props.headers)
         declared = _is_declared(delivery, place)
-        said = _declaration(props.headers, found, place) if declared else None
-        told = () if declared else xdeath.deaths_of(props.headers, found)
-        if said is not None and said.invented_id:
+        declared_death = _declaration(props.headers, entries, place) if declared else None
+        broker_deaths = () if declared else xdeath.deaths_of(props.headers, entries)
+        if declared_death is not None and declared_death.invented_id:
             props = properties.parse(props.without("message_id"), 0)
-        props, found = admissible(props, found)
+        props, entries = admissible(props, entries)
     except (table.TableError, frames.WireError, xdeath.OddHistory) as error:
         raise Malformed(str(error)) from error
-    own, foreign = record_of(props.headers, found, place)
+    own, foreign = record_of(props.headers, entries, place)
     content, belongs = content_of(delivery.body, props, own)
     if place.arrival is Arrival.RELEASE and not belongs:
         raise Malformed(f"the record in {place.source} is about another letter")
     exchange = text(delivery.exchange)
     is_trusted = lives or place.arrival is not Arrival.INBOX or _is_trusted(delivery, place, own if belongs else None)
-    deaths = told if is_trusted else ()
+    deaths = broker_deaths if is_trusted else ()
     if dies:
-        copies = _carbon_copies(props.headers, found) if came is None else ()
+        copies = _carbon_copies(props.headers, entries) if came is None else ()
         own, before = _until_now(own, deaths, belongs=belongs)
         deaths = recorded(before, _death_here(delivery, place, content, copies, dies, came))
     facts = arrival.Facts(
@@ -135,23 +135,25 @@ def read(
         native=not dies
         and place.arrival is Arrival.INBOX
         and (_by_death(exchange, place) or _retried(deaths, place.names)),
-        first=_first_of(props.headers, found) if own is None and not declared else None,
+        first=_first_of(props.headers, entries) if own is None and not declared else None,
         now_ms=now_ms(),
-        header=lambda name: _header(props.headers, found, name),
+        header=lambda name: _header(props.headers, entries, name),
         body=looked_up(delivery.body),
         content_type="" if props.content_type is None else text(props.content_type),
         size=len(delivery.body),
-        declaration=said,
-        error=None if clienterrors.NAMES.isdisjoint(found) else _error(props.headers, found),
+        declaration=declared_death,
+        error=None if clienterrors.NAMES.isdisjoint(entries) else _error(props.headers, entries),
         rests=not dies and (place.rests or place.arrival is Arrival.RELEASE),
     )
 
     def new_id(failed_queue: str) -> str:
-        return identity(delivery, props, found, place.vhost, failed_queue)
+        return identity(delivery, props, entries, place.vhost, failed_queue)
 
     letter = arrival.read(facts, place.names.is_own, new_id)
-    untrusted = bool(told) and not (is_trusted or dies)
-    return letter, Envelope(delivery, props, found, content, told if is_trusted else (), foreign, own, untrusted)
+    untrusted = bool(broker_deaths) and not (is_trusted or dies)
+    return letter, Envelope(
+        delivery, props, entries, content, broker_deaths if is_trusted else (), foreign, own, untrusted
+    )
 
 
 def _is_trusted(delivery: frames.Delivery, place: Place, own: Record | None) -> bool:
@@ -164,16 +166,16 @@ def _is_trusted(delivery: frames.Delivery, place: Place, own: Record | None) -> 
     return bool(delivery.exchange) or own is None or own.reason != UNKNOWN
 
 
-def _until_now(own: Record | None, told: History, *, belongs: bool) -> tuple[Record | None, History]:
+def _until_now(own: Record | None, broker_deaths: History, *, belongs: bool) -> tuple[Record | None, History]:
     """What counts of a message that dies by our decision: our own record of it, else what the broker told.
 
     A message that was held on its way was alive: what its record keeps of deaths is what somebody had written on it.
     """
     if own is None or not belongs:
-        return own, told
+        return own, broker_deaths
     if own.state == State.HELD and own.reason == UNKNOWN:
         return replace(own, deaths=()), ()
-    return own, told or own.deaths
+    return own, broker_deaths or own.deaths
 
 
 def _is_declared(delivery: frames.Delivery, place: Place) -> bool:
@@ -181,31 +183,31 @@ def _is_declared(delivery: frames.Delivery, place: Place) -> bool:
     return text(delivery.exchange) == place.names.declared and place.source in {place.names.inbox, place.names.observe}
 
 
-def _declaration(headers: bytes, found: dict[bytes, table.Span], place: Place) -> Declaration | None:
-    at = found.get(_DEATH)
-    if at is None:
+def _declaration(headers: bytes, entries: dict[bytes, table.Span], place: Place) -> Declaration | None:
+    span = entries.get(_DEATH)
+    if span is None:
         return None
-    if headers[at[1] : at[1] + 1] not in {b"S", b"x"}:
+    if headers[span[1] : span[1] + 1] not in {b"S", b"x"}:
         raise Malformed(f"{declaration.HEADER}: not a string")
     try:
-        said = declaration.read(headers[at[1] + 5 : at[2]])
+        declared_death = declaration.read(headers[span[1] + 5 : span[2]])
     except DeclarationError as error:
         raise Malformed(f"{declaration.HEADER}: {error}") from error
-    if place.names.is_own(said.queue):
-        raise Malformed(f"{declaration.HEADER}: 'queue' {said.queue!r} is the router's own")
-    return said
+    if place.names.is_own(declared_death.queue):
+        raise Malformed(f"{declaration.HEADER}: 'queue' {declared_death.queue!r} is the router's own")
+    return declared_death
 
 
-def _error(headers: bytes, found: dict[bytes, table.Span]) -> dict[str, str] | None:
-    return clienterrors.told(lambda name: _header(headers, found, name))
+def _error(headers: bytes, entries: dict[bytes, table.Span]) -> dict[str, str] | None:
+    return clienterrors.told(lambda name: _header(headers, entries, name))
 
 
-def _header(headers: bytes, found: dict[bytes, tuple[int, int, int]], name: str) -> str | None:
+def _header(headers: bytes, entries: dict[bytes, tuple[int, int, int]], name: str) -> str | None:
     """A header as text for a template; None where it is missing or has a structure."""
-    at = found.get(name.encode())
-    if at is None or headers[at[1] : at[1] + 1] in (b"A", b"F", b"V", b"x"):
+    span = entries.get(name.encode())
+    if span is None or headers[span[1] : span[1] + 1] in (b"A", b"F", b"V", b"x"):
         return None
-    value = table.decode_value(headers, at[1])
+    value = table.decode_value(headers, span[1])
     if isinstance(value, bool):
         return "true" if value else "false"
     return text(value) if isinstance(value, bytes) else str(value)
@@ -227,12 +229,12 @@ def _death_here(
     return Death(came.queue, reason, 1, now, came.exchange, came.routing_keys, content.props.expiration)
 
 
-def _carbon_copies(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> tuple[str, ...]:
-    at = found.get(b"CC")
-    if at is None or headers[at[1] : at[1] + 1] != b"A":
+def _carbon_copies(headers: bytes, entries: dict[bytes, tuple[int, int, int]]) -> tuple[str, ...]:
+    span = entries.get(b"CC")
+    if span is None or headers[span[1] : span[1] + 1] != b"A":
         return ()
     try:
-        return tuple(text(said) for tag, said in table.decode_value(headers, at[1]) if tag == "S")
+        return tuple(text(key) for tag, key in table.decode_value(headers, span[1]) if tag == "S")
     except table.TableError as error:
         raise Malformed(f"CC: {error}") from error
 
@@ -241,11 +243,11 @@ def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
     """What the message tells of its age; nothing where it cannot be read."""
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
-        found = table.entries(props.headers).get(b"timestamp_in_ms")
-        told = None if found is None else table.decode_value(props.headers, found[1])
+        span = table.entries(props.headers).get(b"timestamp_in_ms")
+        value = None if span is None else table.decode_value(props.headers, span[1])
     except (table.TableError, frames.WireError):
         return Stamps()
-    broker_ms = told if isinstance(told, int) and not isinstance(told, bool) else None
+    broker_ms = value if isinstance(value, int) and not isinstance(value, bool) else None
     return Stamps(broker_ms, props.timestamp, None if props.expiration is None else text(props.expiration))
 
 
@@ -253,11 +255,11 @@ def returns(delivery: frames.Delivery) -> int:
     """How often the broker says that this message was returned before; only quorum queues count."""
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
-        found = table.entries(props.headers).get(b"x-delivery-count")
-        told = 0 if found is None else table.decode_value(props.headers, found[1])
+        span = table.entries(props.headers).get(b"x-delivery-count")
+        count = 0 if span is None else table.decode_value(props.headers, span[1])
     except (table.TableError, frames.WireError):
         return 0
-    return told if isinstance(told, int) else 0
+    return count if isinstance(count, int) else 0
 
 
 def _by_death(exchange: str, place: Place) -> bool:
@@ -269,15 +271,15 @@ def _retried(deaths: History, names: Names) -> bool:
     return any(names.is_own(death.exchange) and not names.is_own(death.queue) for death in deaths)
 
 
-def record_of(headers: bytes, found: dict[bytes, tuple[int, int, int]], place: Place) -> tuple[Record | None, bool]:
+def record_of(headers: bytes, entries: dict[bytes, tuple[int, int, int]], place: Place) -> tuple[Record | None, bool]:
     """Our record, and whether a foreign one stands in its place. In release only a signed one is obeyed.
 
     One key may sign for several vhosts and brokers: a record that was copied here from another vhost is foreign too.
     """
-    at = found.get(_RECORD)
-    if at is not None and headers[at[1] : at[1] + 1] == b"S":
+    span = entries.get(_RECORD)
+    if span is not None and headers[span[1] : span[1] + 1] == b"S":
         try:
-            own = remembered.decode(headers[at[1] + 5 : at[2]], place.key)
+            own = remembered.decode(headers[span[1] + 5 : span[2]], place.key)
             if own.vhost == place.vhost:
                 return own, False
             raise RecordError(f"it is of vhost {own.vhost!r}, and this is {place.vhost!r}")  # noqa: TRY301 - told below
@@ -286,26 +288,26 @@ def record_of(headers: bytes, found: dict[bytes, tuple[int, int, int]], place: P
                 raise Malformed(f"the record in {place.source} is not ours: {error}") from error
     if place.arrival is Arrival.RELEASE:
         raise Malformed(f"no record in {place.source}: nothing says where this letter belongs")
-    return None, at is not None
+    return None, span is not None
 
 
 def content_of(body: bytes, props: properties.Properties, own: Record | None) -> tuple[Content, bool]:
     """What a record is bound to, and whether `own` is: a consumer may have copied it onto another message."""
     checksum, message_id = crc32(body), None if props.message_id is None else text(props.message_id)
     belongs = own is not None and own.is_about(crc32=checksum, size=len(body), message_id=message_id)
-    said = Props(
+    message_props = Props(
         message_id,
         None if props.user_id is None else text(props.user_id),
         None if props.expiration is None else text(props.expiration),
         props.priority,
         props.delivery_mode,
     )
-    return Content(checksum, len(body), own.props if own is not None and belongs else said), belongs
+    return Content(checksum, len(body), own.props if own is not None and belongs else message_props), belongs
 
 
-def _first_of(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> First | None:
+def _first_of(headers: bytes, entries: dict[bytes, tuple[int, int, int]]) -> First | None:
     try:
-        queue, exchange, reason = found[_FIRST[0]], found[_FIRST[1]], found[_FIRST[2]]
+        queue, exchange, reason = entries[_FIRST[0]], entries[_FIRST[1]], entries[_FIRST[2]]
     except KeyError:
         return None
     return _FIRSTS[headers[queue[1] : queue[2]], headers[exchange[1] : exchange[2]], headers[reason[1] : reason[2]]]
@@ -325,11 +327,11 @@ _FIRSTS: Final = Remembered[tuple[bytes, bytes, bytes], First | None](
 def identity(
     delivery: frames.Delivery,
     props: properties.Properties,
-    found: dict[bytes, tuple[int, int, int]],
+    entries: dict[bytes, tuple[int, int, int]],
     vhost: str,
     failed_queue: str,
 ) -> str:
     """The letter id of a message that has none yet; stale headers of deliveries are no part of it."""
-    stale = DELIVERY_HEADERS & found.keys()
-    headers = table.splice(props.headers, found, stale, b"") if stale else props.headers
+    stale = DELIVERY_HEADERS & entries.keys()
+    headers = table.splice(props.headers, entries, stale, b"") if stale else props.headers
     return letter_id(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, delivery.body)

@@ -13,10 +13,10 @@ def read(delivery: frames.Delivery, place: Place, now_ms: int) -> tuple[Letter, 
     """The message, whatever its headers tell of deaths; a record counts only where it was written of this very wait."""
     try:
         props = properties.parse(delivery.header, decoder.PROPERTIES_AT)
-        props, found = admissible(props, table.entries(props.headers))
-        own = _came_back(delivery, props, found, place)
+        props, entries = admissible(props, table.entries(props.headers))
+        own = _came_back(delivery, props, entries, place)
         content, _ = decoder.content_of(delivery.body, props, own)
-        envelope = Envelope(delivery, props, found, content, (), foreign_record=False, record=own)
+        envelope = Envelope(delivery, props, entries, content, (), foreign_record=False, record=own)
         if not saved_headers.is_sound(envelope):
             raise Malformed(f"{saved_headers.HEADER.decode()}: what was put aside cannot be read")
         saved_headers.asked_ms(envelope)
@@ -26,10 +26,10 @@ def read(delivery: frames.Delivery, place: Place, now_ms: int) -> tuple[Letter, 
 
 
 def _came_back(
-    delivery: frames.Delivery, props: properties.Properties, found: dict[bytes, table.Span], place: Place
+    delivery: frames.Delivery, props: properties.Properties, entries: dict[bytes, table.Span], place: Place
 ) -> Record | None:
     """Our record of this message's first wait: somebody moved it back here, out of parking say."""
-    own, _ = decoder.record_of(props.headers, found, place)
+    own, _ = decoder.record_of(props.headers, entries, place)
     if own is None or own.failed_queue != place.source or own.first is None:
         return None
     return own if decoder.content_of(delivery.body, props, own)[1] else None

@@ -74,7 +74,7 @@ class Encoder:
             return self._with_properties(envelope, saved_headers.onward(envelope, stamp))
         remove, added = DELIVERY_HEADERS | {b"dlx-router-pub"}, stamp
         if passes(letter):  # its rung is no death of it
-            remove, added = _OURS | _FIRST | _LAST | {b"x-death"}, _deaths_told(letter.history) + stamp
+            remove, added = _OURS | _FIRST | _LAST | {b"x-death"}, _death_headers(letter.history) + stamp
         remove = remove | {b"CC"} if copy.cc is not None else remove
         headers = envelope.props.headers
         return self._with_properties(
@@ -116,16 +116,16 @@ class Encoder:
         Whoever published it had no larger frames than we have. Its event tells the deaths. It carries no number.
         """
         props = properties.parse(job.delivery.header, PROPERTIES_AT)
-        props, found = admissible(props, table.entries(props.headers))
-        kept = table.splice(props.headers, found, (_ROUTING | _DEATHS) & found.keys(), b"")
+        props, entries = admissible(props, table.entries(props.headers))
+        kept = table.splice(props.headers, entries, (_ROUTING | _DEATHS) & entries.keys(), b"")
         section = props.replaced(headers=kept, delivery_mode=2, expiration=None, user_id=self._user_id(props))
         return b"", self._quarantine, section
 
     def _as_it_came(self, job: Job, stamp: bytes) -> bytes:
         props = properties.parse(job.delivery.header, PROPERTIES_AT)
         try:
-            props, found = admissible(props, table.entries(props.headers))
-            kept = table.splice(props.headers, found, _ROUTING & found.keys(), b"")
+            props, entries = admissible(props, table.entries(props.headers))
+            kept = table.splice(props.headers, entries, _ROUTING & entries.keys(), b"")
         except table.TableError:
             if props.reply_to == DIRECT_REPLY:
                 props = properties.parse(props.without("reply_to"), 0)
@@ -210,7 +210,7 @@ def _entry(death: Death) -> bytes:
     return b"".join(fields)
 
 
-def _deaths_told(history: History) -> bytes:
+def _death_headers(history: History) -> bytes:
     """What a message told of deaths before it had to wait; nothing where it had none."""
     if not history:
         return b""

@@ -38,7 +38,7 @@ class Resolved:
 
     def __init__(self, rules: Rules, vhost: str, kinds: Mapping[str, str]) -> None:
         self._rules, self._vhost, self._kinds = rules, vhost, kinds
-        self._found: Bounded[tuple[str, str], Effective | None] = Bounded(
+        self._effective: Bounded[tuple[str, str], Effective | None] = Bounded(
             most=MAX_CACHED, most_bytes=8 * MIB, weigh=lambda _: 0
         )
         self._shared: Bounded[tuple[object, ...], Effective | None] = Bounded(
@@ -49,10 +49,10 @@ class Resolved:
         """What holds; None: nothing does."""
         key = (queue, reason)
         try:
-            return self._found[key]
+            return self._effective[key]
         except KeyError:
-            found = self._found[key] = self._resolved(queue, reason)
-            return found
+            policy = self._effective[key] = self._resolved(queue, reason)
+            return policy
 
     def _resolved(self, queue: str, reason: str) -> Effective | None:
         """Queues are many and come and go, chains of policies are few: queues of one chain share what it says."""
@@ -62,14 +62,18 @@ class Resolved:
         try:
             return self._shared[key]
         except KeyError:
-            found = self._shared[key] = policies.effective(chain, reason)
-            return found
+            policy = self._shared[key] = policies.effective(chain, reason)
+            return policy
 
     def policies_of(self, queue: str) -> list[Effective]:
         """What holds for a queue's letters, one for each reason that is the broker's or has a policy of its own."""
-        reasons = {UNKNOWN, *BROKER_REASONS, *(reason for one in self._rules.policies.policies for reason in one.on)}
-        found = (self.policy_of(queue, reason) for reason in sorted(reasons))
-        return [one for one in found if one is not None]
+        reasons = {
+            UNKNOWN,
+            *BROKER_REASONS,
+            *(reason for policy in self._rules.policies.policies for reason in policy.on),
+        }
+        effective = (self.policy_of(queue, reason) for reason in sorted(reasons))
+        return [policy for policy in effective if policy is not None]
 
 
 class Attended:
@@ -148,5 +152,5 @@ class InForce:
 
     def leads_to(self, queue: str) -> Target | None:
         """Where the relay of this queue leads; one found by a pattern may not have been seen since the last start."""
-        found = self.attended.relays.get(queue)
-        return next((to for selector, to in self.leads if selector.fits(queue)), None) if found is None else found
+        target = self.attended.relays.get(queue)
+        return next((to for selector, to in self.leads if selector.fits(queue)), None) if target is None else target

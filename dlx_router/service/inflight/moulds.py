@@ -96,7 +96,7 @@ class Mould:
         gone = {"expiration"} if user_id is not None else {"expiration", "user_id"}
         self.tail = _kept(late, self._length, [where[name] for name in gone & where.keys()])
         self.only_tail = self.tail[0] if len(self.tail) == 1 else None
-        self.octets = rest[: len(rest) - sum(one.stop - one.start for one in self.tail)]
+        self.octets = rest[: len(rest) - sum(span.stop - span.start for span in self.tail)]
         self._section = start, len(rest)
         # Of a content header beside the table's own entries: class, weight and size; start; length; number; tail.
         self._header_bytes = 12 + len(start) + 4 + len(table.PUB_PREFIX) + 8 + len(rest)
@@ -127,7 +127,7 @@ class Mould:
         return self._common
 
     def _common_at(self, now_ms: int, largest: int, begin: Callable[[], Any]) -> Common:
-        route, told, own = self.route, self.route.told, self._own
+        route, fragments, own = self.route, self.route.told, self._own
         due_ms = None if route.wait_ms is None else now_ms + route.wait_ms
         record = self._record(now_ms, due_ms)
         return Common(
@@ -145,7 +145,9 @@ class Mould:
             largest - self._header_bytes,
             record,
             records.signer_of(begin, record[0]),
-            _NO_ROW if told is None else told.rows(now_ms, first_ms=route.first_ms, last_ms=now_ms, due_ms=due_ms),
+            _NO_ROW
+            if fragments is None
+            else fragments.rows(now_ms, first_ms=route.first_ms, last_ms=now_ms, due_ms=due_ms),
             self.shared,
         )
 
@@ -183,9 +185,9 @@ def _own(shape: Shape, at: int, stop: int, where: Mapping[str, tuple[int, int]])
 
 def _fixed_parts(own: dict[object, slice], length: int) -> Callable[[bytes], tuple[Any, ...]]:
     parts, at = [], 0
-    for one in sorted(own.values(), key=lambda one: int(one.start)):
-        parts.append(f"{one.start - at}s{one.stop - one.start}x")
-        at = one.stop
+    for span in sorted(own.values(), key=lambda span: int(span.start)):
+        parts.append(f"{span.start - at}s{span.stop - span.start}x")
+        at = span.stop
     return Struct(f"{''.join(parts)}{length - at}s").unpack
 
 
@@ -194,7 +196,7 @@ def _kept(start: int, stop: int, gone: list[tuple[int, int]]) -> list[slice]:
     for first, end in sorted(gone):
         kept.append(slice(at, first))
         at = end
-    return [one for one in (*kept, slice(at, stop)) if one.start < one.stop]
+    return [span for span in (*kept, slice(at, stop)) if span.start < span.stop]
 
 
 class CompiledRoutes:

@@ -18,10 +18,10 @@ class Places(dict[Consumer, Place]):
     def __missing__(self, consumer: Consumer) -> Place:
         return self._gone[consumer]
 
-    def change(self, consumer: Consumer, **said: Any) -> None:  # noqa: ANN401 - fields of Place
+    def change(self, consumer: Consumer, **changes: Any) -> None:  # noqa: ANN401 - fields of Place
         """This is known of it from now on; what is gone already stays as it was."""
         if consumer in self:
-            self[consumer] = replace(self[consumer], **said)
+            self[consumer] = replace(self[consumer], **changes)
 
     def leave(self, consumer: Consumer) -> None:
         """Nothing more comes by it. Safe to repeat."""

@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
 def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_queue: str) -> Resource:
     """An auto-created dead-letter queue, and how it is made, as a resource."""
-    limits = ",".join("" if one is None else str(one) for one in policy.retention)
+    limits = ",".join("" if limit is None else str(limit) for limit in policy.retention)
     kept = f"{limits},{'fifo' if policy.fifo else ''},{reap_ms(policy) or ''}"
     return ("dlq", name, exchange, failed_queue, policy.dlq_type, transient_queue(policy), kept)
 
@@ -67,4 +67,4 @@ def reap_ms(policy: Effective) -> int:
 def how_made(kept: str) -> tuple[Retention, bool, int]:
     """As `dead_letter_resource` wrote it: what leaves the queue, whether it is in order, and `reap_ms`."""
     *limits, order, reap = kept.split(",")
-    return Retention(*(int(one) if one else None for one in limits)), order == "fifo", int(reap or 0)
+    return Retention(*(int(limit) if limit else None for limit in limits)), order == "fifo", int(reap or 0)

@@ -178,7 +178,7 @@ def _write(
         ids, longest, most, (lead, behind_id), new_mac, (start, between, behind, stop), shared,
     ) = common  # fmt: skip
     new_id, last_size, lead_bytes = ids.begin, ids.size, len(lead) + _MAC_BYTES
-    size_told, size_row = f"{SIZE}{last_size}{END}", f",{last_size}{behind}"
+    size_text, size_row = f"{SIZE}{last_size}{END}", f",{last_size}{behind}"
     for _, _, _, _, came_by, came_as, header, body in islice(deliveries, len(tables), None):
         size = len(body)
         if len(header) != length or unpack(header) != fixed or came_as != routing_key or came_by != exchange:
@@ -187,18 +187,18 @@ def _write(
             if not size:
                 break
             new_id, last_size = ids.of_size(size), size
-            size_told, size_row = f"{SIZE}{size}{END}", f",{size}{behind}"
+            size_text, size_row = f"{SIZE}{size}{END}", f",{size}{behind}"
         headers, digest, mac = header[table_at], new_id(), new_mac()
         digest.update(header[rest_at])
         digest.update(headers)
         digest.update(body if size <= ID_BODY_BYTES else memoryview(body)[:ID_BODY_BYTES])
         letter_id, checksum = digest.hexdigest(), str(crc32(body))
         message_id = "" if message_id_at is None else string(str(header[message_id_at], "utf-8", "surrogateescape"))
-        said = f"{message_id}{behind_id}{letter_id}{CRC32}{checksum}{size_told}".encode()
-        mac.update(said)
-        length_told, signed = _pack_long(lead_bytes + len(said)), mac.hexdigest().encode()
-        table = b"".join((headers, ID, letter_id.encode(), RECORD, length_told, lead, said, _MAC, signed, _MAC_END))
-        if len(said) > longest or len(table) > most:
+        payload = f"{message_id}{behind_id}{letter_id}{CRC32}{checksum}{size_text}".encode()
+        mac.update(payload)
+        record_size, signed = _pack_long(lead_bytes + len(payload)), mac.hexdigest().encode()
+        table = b"".join((headers, ID, letter_id.encode(), RECORD, record_size, lead, payload, _MAC, signed, _MAC_END))
+        if len(payload) > longest or len(table) > most:
             break
         tables.append(table)
         if shared is None:
@@ -225,7 +225,7 @@ def _framed(
             octets, tail, only, publish = last.octets, last.tail, last.only_tail, last.frames_on(channel)
         size, own = len(body), len(table)
         lead, start, table_end, pack_lead, pack_back, header_bytes, table_bytes = publish
-        rest = header[only] if only is not None else b"".join([header[one] for one in tail])
+        rest = header[only] if only is not None else b"".join([header[span] for span in tail])
         parts += pack_lead(lead, header_bytes + own, 60, 0, size, start, table_bytes + own), table
         if size <= largest:
             parts += pack_back(table_end, number, octets + rest, 0xCE, 3, channel, size), body, b"\xce"

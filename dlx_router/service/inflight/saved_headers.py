@@ -49,7 +49,7 @@ def is_sound(envelope: Envelope) -> bool:
 
 def waiting(envelope: Envelope, entries: bytes, *, over: bool) -> bytes:
     """The header table of a copy that rests; `entries` are ours. `over`: the wait is behind it."""
-    headers, found = envelope.props.headers, envelope.found
+    headers, spans = envelope.props.headers, envelope.found
     remove, added = {*_STALE, *_KEPT}, entries
     if envelope.record is not None:  # ours since an earlier rung
         remove.discard(HEADER)
@@ -57,15 +57,15 @@ def waiting(envelope: Envelope, entries: bytes, *, over: bool) -> bytes:
         added = table.longstr(HEADER, kept) + entries
     if over:
         added = _obeyed(envelope, remove) + added
-    return table.splice(headers, found, remove & found.keys(), added)
+    return table.splice(headers, spans, remove & spans.keys(), added)
 
 
 def onward(envelope: Envelope, stamp: bytes) -> bytes:
     """The header table of the copy that goes on: as it was published, but that the wait was obeyed."""
-    headers, found = envelope.props.headers, envelope.found
+    headers, spans = envelope.props.headers, envelope.found
     remove = {*_STALE} if envelope.record is None else {*_STALE, *_KEPT}
     added = _obeyed(envelope, remove)
-    return table.splice(headers, found, remove & found.keys(), _put_back(envelope) + added + stamp)
+    return table.splice(headers, spans, remove & spans.keys(), _put_back(envelope) + added + stamp)
 
 
 def _obeyed(envelope: Envelope, remove: set[bytes]) -> bytes:
@@ -85,8 +85,8 @@ def _put_back(envelope: Envelope) -> bytes:
 
 def _entries(envelope: Envelope, names: frozenset[bytes]) -> list[bytes]:
     """Their bytes; of a name that comes twice, both."""
-    headers, found = envelope.props.headers, envelope.found
-    spans = [found[name] for name in names & found.keys()]
-    if isinstance(found, table.Entries):
-        spans += [extent for name, extent in found.twins if name in names]
-    return [headers[start:stop] for start, _, stop in sorted(spans)]
+    headers, spans = envelope.props.headers, envelope.found
+    extents = [spans[name] for name in names & spans.keys()]
+    if isinstance(spans, table.Entries):
+        extents += [extent for name, extent in spans.twins if name in names]
+    return [headers[start:stop] for start, _, stop in sorted(extents)]

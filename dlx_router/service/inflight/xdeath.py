@@ -19,9 +19,9 @@ class OddHistory(ValueError):
     """The header is no history that a broker could have written; says where."""
 
 
-def deaths_of(headers: bytes, found: dict[bytes, table.Span]) -> History:
+def deaths_of(headers: bytes, entries: dict[bytes, table.Span]) -> History:
     """The deaths, newest first; none where there is no such header. Raises OddHistory or table.TableError."""
-    at = found.get(_X_DEATH)
+    at = entries.get(_X_DEATH)
     if at is None:
         return ()
     value = headers[at[1] : at[2]]
@@ -61,10 +61,10 @@ def _death(entry: dict[str, tuple[str, Any]]) -> Death:
 
 def _name(tagged: tuple[str, Any]) -> str:
     """In x-death a long string; but it was a short one where it came from, and will be one in what we publish."""
-    found = _string(tagged)
+    name = _string(tagged)
     if len(tagged[1]) > MAX_NAME_BYTES:
         raise OddHistory(f"x-death has a name of more than {MAX_NAME_BYTES} bytes")
-    return found
+    return name
 
 
 def _string(tagged: tuple[str, Any]) -> str:

@@ -61,7 +61,7 @@ class LeaseChannels:
 
     async def keep_only(self, queues: Container[str]) -> None:
         """Of the others nothing is held any more."""
-        for queue in [one for one in self._kept if one not in queues]:
+        for queue in [queue for queue in self._kept if queue not in queues]:
             self._kept.discard(queue)
             if self._in_use is not None:
                 with suppress(*TROUBLE):
@@ -77,7 +77,7 @@ class LeaseChannels:
     async def holder(self, queue: str) -> Holder:
         """A channel for a look; it holds nothing yet. `free` it once."""
         link = await self.linked()
-        self._idle = [one for one in self._idle if one.is_open]
+        self._idle = [holder for holder in self._idle if holder.is_open]
         if self._idle:
             holder = self._idle.pop()
             holder.queue = queue

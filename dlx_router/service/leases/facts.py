@@ -47,15 +47,15 @@ class KnownQueues:
         until, known = self._known.get((queue, knowing), (0.0, None))
         if known is not None and now < until:
             return known
-        found = _judged(queue, await facts_of(self._context, queue), version)
-        self.kinds[queue] = found.kind
+        facts = _judged(queue, await facts_of(self._context, queue), version)
+        self.kinds[queue] = facts.kind
         if not knowing and (why := await living(self._context, queue)):
             raise TaskError(f"{why}; what lies there may be living messages. If that is meant: {KNOWING}")
         if len(self._known) >= MOST:
             self._known.clear()
             self.kinds.clear()
-        self._known[queue, knowing] = now + FRESH_S, found
-        return found
+        self._known[queue, knowing] = now + FRESH_S, facts
+        return facts
 
 
 def _judged(queue: str, facts: Mapping[str, Any], version: tuple[int, ...]) -> LeaseFacts:

@@ -52,8 +52,8 @@ def key_of(letter: Letter, envelope: Envelope) -> str:
     """Of this letter in this queue: id, content, and the record with its times; only a twin of it shares that."""
     headers, at = envelope.props.headers, envelope.found.get(_RECORD)
     record = headers[at[1] : at[2]] if at is not None else b""
-    said = f"{letter.source}\0{letter.id}\0{envelope.content.crc32}\0{envelope.content.size}\0"
-    return blake2b(said.encode(errors="surrogateescape") + record, digest_size=16).hexdigest()
+    text = f"{letter.source}\0{letter.id}\0{envelope.content.crc32}\0{envelope.content.size}\0"
+    return blake2b(text.encode(errors="surrogateescape") + record, digest_size=16).hexdigest()
 
 
 def delivered_before(envelope: Envelope) -> int:

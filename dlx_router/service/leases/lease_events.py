@@ -38,15 +38,15 @@ def removals(batch: bytes) -> Iterator[Removal]:
     """What a batch of the journal tells of removed letters. Nothing is fatal."""
     if ENDED not in batch:
         return
-    for one in batch.splitlines():
-        if ENDED in one and (removal := _removal(one)) is not None:
+    for line in batch.splitlines():
+        if ENDED in line and (removal := _removal(line)) is not None:
             yield removal
 
 
 def _removal(line: bytes) -> Removal | None:
     try:
-        told = decoded(line.decode())["lease"]
-        key, lease_id, how = told["key"], told["id"], Ended(told["ended"])
+        lease = decoded(line.decode())["lease"]
+        key, lease_id, how = lease["key"], lease["id"], Ended(lease["ended"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return Removal(key, lease_id, how) if isinstance(key, str) and isinstance(lease_id, str) else None
@@ -55,7 +55,7 @@ def _removal(line: bytes) -> Removal | None:
 def _line(
     kind: str,
     lease: Lease[HeldLetter],
-    told: dict[str, Any],
+    details: dict[str, Any],
     router_id: str,
     *,
     now_ms: int,
@@ -70,6 +70,6 @@ def _line(
         revision=job.in_force.policies.revision,
         redrive_id=lease.id,
     )
-    said = _encode({"id": lease.id, "by": lease.by, **told})
-    extra = f'"lease":{said},{NO_BODY}'
+    document = _encode({"id": lease.id, "by": lease.by, **details})
+    extra = f'"lease":{document},{NO_BODY}'
     return letter_line(letter, held.envelope, ruling, rule_of(job.policy), ts_ms=now_ms, due_ms=due_ms, extra=extra)

@@ -88,8 +88,8 @@ class VhostLeases:
             yield
         finally:
             self._context = None
-            for one in running:
-                one.cancel()
+            for task in running:
+                task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await self.stop()
 
@@ -132,9 +132,9 @@ class VhostLeases:
         recent_s = RECENT_S if version_of(link) >= replay.FILTERS_SINCE else RECENT_UNFILTERED_S
         start = datetime.fromtimestamp(int(wall_ms() / 1000 - recent_s), UTC)
         try:
-            async for one in replay.messages(link, context.journal, start, only=TASKS):
-                if context.journal.verified(one.body, one.mac):
-                    for removal in removals(context.journal.opened(one.body, one.version, ENDED)):
+            async for message in replay.messages(link, context.journal, start, only=TASKS):
+                if context.journal.verified(message.body, message.mac):
+                    for removal in removals(context.journal.opened(message.body, message.version, ENDED)):
                         self._removed.add(removal.key, removal.lease_id, _OLD)
                         worker.book.learn(removal.lease_id, removal.how)
         finally:
@@ -158,10 +158,10 @@ class VhostLeases:
         with _refusing(asked.queue):
             if not await context.topology.queue_exists(asked.queue):
                 raise UnknownTask(f"queue {asked.queue!r} does not exist in vhost {self.vhost!r}")
-            found = await worker.receive(asked)
-        if found:
+            leases = await worker.receive(asked)
+        if leases:
             self._audit(asked, context)
-        return [(self._handle(one, context), one) for one in found]
+        return [(self._handle(lease, context), lease) for lease in leases]
 
     async def remove(
         self, handle: str, by: str, how: Ended, *, to: Destination | None = None, edit: Edit | None = None
@@ -201,10 +201,10 @@ class VhostLeases:
             self._audited.clear()
         self._audited[key] = now + AUDITED_S
         details = {"queue": asked.queue, "filtered": asked.holds is not None}
-        told = audit(
+        line = audit(
             context.router_id, self.vhost, actor=asked.by, action="lease.work", details=details, ts_ms=wall_ms()
         )
-        context.journal.record(told)
+        context.journal.record(line)
 
     def _leading(self) -> tuple[LeaseWorker, TaskContext]:
         if not self._journal_is_on:

@@ -105,9 +105,9 @@ class LeaseWorker:
         await self._channels.keep(asked.queue)
         until_s = time.monotonic() + asked.wait_s
         while True:
-            found = await self._in_turn(asked, facts, until_s)
-            if found or time.monotonic() + AGAIN_S > until_s:
-                return found
+            leases = await self._in_turn(asked, facts, until_s)
+            if leases or time.monotonic() + AGAIN_S > until_s:
+                return leases
             await asyncio.sleep(AGAIN_S)
 
     async def _in_turn(self, asked: Asked, facts: LeaseFacts, until_s: float) -> list[Lease[HeldLetter]]:
@@ -128,8 +128,8 @@ class LeaseWorker:
     async def _look(self, asked: Asked, facts: LeaseFacts, until_s: float) -> list[Lease[HeldLetter]]:
         if why := self.book.why_full(asked.by):
             raise NoRoom(why)
-        holder, found = await self._channels.holder(asked.queue), list[Lease[HeldLetter]]()
-        look = self._looks[holder] = Look(holder, asked.most, partial(self._consider, asked, facts, found))
+        holder, leases = await self._channels.holder(asked.queue), list[Lease[HeldLetter]]()
+        look = self._looks[holder] = Look(holder, asked.most, partial(self._consider, asked, facts, leases))
         self._looking[asked.queue] += 1
         is_well = False
         try:
@@ -141,25 +141,30 @@ class LeaseWorker:
             if not is_well:
                 holder.drop("the look was ended")
             self._channels.free(holder)
-        return self._begun(asked, [one for one in found if self._is_held(one)])
+        return self._begun(asked, [lease for lease in leases if self._is_held(lease)])
 
-    def _begun(self, asked: Asked, found: list[Lease[HeldLetter]]) -> list[Lease[HeldLetter]]:
+    def _begun(self, asked: Asked, leases: list[Lease[HeldLetter]]) -> list[Lease[HeldLetter]]:
         """From now on it counts: until then they had until the end of the look, and more."""
         now, due = wall_ms(), wall_ms() + int(asked.visibility_s * 1000)
-        for lease in found:
+        for lease in leases:
             lease.until_ms = _now_ms() + int(asked.visibility_s * 1000)
             self._context.journal.record(begun_line(lease, self._context.router_id, now_ms=now, due_ms=due))
-        self._context.metrics.lease_letters["received"] += len(found)
-        return found
+        self._context.metrics.lease_letters["received"] += len(leases)
+        return leases
 
     def _consider(
-        self, asked: Asked, facts: LeaseFacts, found: list[Lease[HeldLetter]], delivery: frames.Delivery, holder: Holder
+        self,
+        asked: Asked,
+        facts: LeaseFacts,
+        leases: list[Lease[HeldLetter]],
+        delivery: frames.Delivery,
+        holder: Holder,
     ) -> Meant:
         try:
             letter, envelope = decoder.read(delivery, place_of(self._context, asked.queue))
             in_force = self._context.in_force()
             held = held_letter(holder, letter, envelope, in_force, since_s=time.monotonic(), epoch=self._channels.epoch)
-            return self._meant(asked, facts, found, held)
+            return self._meant(asked, facts, leases, held)
         except decoder.Malformed:
             return Meant.LEFT
         except NoRoom:
@@ -168,7 +173,7 @@ class LeaseWorker:
             self._once.warn("read", "lease.unreadable", queue=asked.queue, error=repr(error), fate="it stays")
             return Meant.LEFT
 
-    def _meant(self, asked: Asked, facts: LeaseFacts, found: list[Lease[HeldLetter]], held: HeldLetter) -> Meant:
+    def _meant(self, asked: Asked, facts: LeaseFacts, leases: list[Lease[HeldLetter]], held: HeldLetter) -> Meant:
         letter, envelope = held.letter, held.envelope
         if not is_letter(letter) or (facts.fatal is not None and failed_before(envelope) >= facts.fatal):
             return Meant.LEFT
@@ -180,7 +185,7 @@ class LeaseWorker:
         if asked.holds is not None and not asked.holds(letter):
             return Meant.LEFT
         size = len(delivery.body) + len(delivery.header)
-        if found and sum(one.size for one in found) + size > ANSWER_BYTES:
+        if leases and sum(lease.size for lease in leases) + size > ANSWER_BYTES:
             return Meant.FULL
         until_ms = _now_ms() + int((asked.wait_s + asked.visibility_s) * 1000)
         lease = Lease(secrets.token_hex(12), asked.by, key, size, until_ms, held)
@@ -188,7 +193,7 @@ class LeaseWorker:
         self.book.hold(lease)
         self._receives[key] = lease.receives
         self._channels.hold(held.holder)
-        found.append(lease)
+        leases.append(lease)
         return Meant.KEPT
 
     # -- ending -------------------------------------------------------------------------------------------------
@@ -217,7 +222,7 @@ class LeaseWorker:
             raise
         self._removed.add(lease.key, lease.id, lease.held.epoch)
         is_certain = ending is Ending.SETTLED and await is_seen(lease.held.holder)
-        self._ended(lease, how, is_told=True)
+        self._ended(lease, how, is_recorded=True)
         if not is_certain:
             raise NotLeader("it is told, but the broker was lost as the letter was acked; it goes when it comes again")
 
@@ -260,11 +265,11 @@ class LeaseWorker:
         self.book.extend(lease_id, _now_ms() + int(visibility_s * 1000))
         return wall_ms() + int(visibility_s * 1000)
 
-    def _ended(self, lease: Lease[HeldLetter], how: Ended, *, is_told: bool = False) -> None:
+    def _ended(self, lease: Lease[HeldLetter], how: Ended, *, is_recorded: bool = False) -> None:
         if not self.book.end(lease, how):
             return
         self._context.metrics.lease_letters[how.value] += 1
-        if not is_told:
+        if not is_recorded:
             self._context.journal.record(ended_line(lease, how, self._context.router_id, wall_ms()))
         self._channels.free(lease.held.holder)
 
@@ -301,8 +306,8 @@ class LeaseWorker:
         for lease in self.book:
             if lease.held.holder is holder and not lease.is_busy:
                 self._ended(lease, Ended.LOST)
-        for one, look in self._looks.items():
-            if one is holder:
+        for candidate, look in self._looks.items():
+            if candidate is holder:
                 look.lose(error)
 
     def _is_held(self, lease: Lease[HeldLetter]) -> bool:

@@ -72,10 +72,10 @@ async def see_to_holding(context: TaskContext, link: Link, queue: str, *, siftin
 
 async def depth_of(context: TaskContext, queue: str) -> int:
     """How many letters are ready. Stopped where there is no such queue."""
-    found = await context.topology.depths([queue])
-    if queue not in found:
+    depths = await context.topology.depths([queue])
+    if queue not in depths:
         raise Stopped(f"queue {queue!r} does not exist, or cannot be looked at")
-    return found[queue]
+    return depths[queue]
 
 
 async def room_of(management: Management | None, vhost: str, queue: str) -> int | None:
@@ -91,6 +91,6 @@ async def room_of(management: Management | None, vhost: str, queue: str) -> int 
 
 def number_of(facts: Mapping[str, Any], key: str) -> int | None:
     """The smaller of argument and policy, as the broker takes it for numbers."""
-    said = ((facts.get("arguments") or {}).get(f"x-{key}"), (facts.get("effective_policy_definition") or {}).get(key))
-    numbers = [one for one in said if isinstance(one, int)]
+    values = ((facts.get("arguments") or {}).get(f"x-{key}"), (facts.get("effective_policy_definition") or {}).get(key))
+    numbers = [value for value in values if isinstance(value, int)]
     return min(numbers) if numbers else None

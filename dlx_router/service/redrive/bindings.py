@@ -39,8 +39,8 @@ class Bindings:
         """The binding key that leads to a failed queue, "" by its name; None where there is no such queue."""
         if queue in self._ways:
             return self._ways[queue]
-        found = self._ways[queue] = await self._way(queue)
-        return found
+        way = self._ways[queue] = await self._way(queue)
+        return way
 
     async def _way(self, queue: str) -> str | None:
         if (await facts_of(self._context, queue)).get("type") == STREAM:

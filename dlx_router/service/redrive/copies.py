@@ -121,9 +121,9 @@ class Copies:
 def edited(delivery: frames.Delivery, envelope: Envelope, edit: Edit) -> tuple[frames.Delivery, Envelope]:
     """The delivery with the new body, and the envelope that fits it; every byte that is not edited is as it came."""
     body = delivery.body if edit.body is None else edit.body
-    props, found = envelope.props, envelope.found
+    props, entries = envelope.props, envelope.found
     names = {_bytes(name) for name in edit.headers}
-    headers = table.splice(props.headers, found, names & found.keys(), _entries(edit.headers))
+    headers = table.splice(props.headers, entries, names & entries.keys(), _entries(edit.headers))
     new = properties.parse(props.replaced(headers=headers), 0)
     content = replace(envelope.content, crc32=crc32(body), size=len(body))
     changed = envelope._replace(props=new, found=table.entries(new.headers), content=content)

@@ -62,10 +62,10 @@ class Counters:
     @property
     def why(self) -> str:
         """Why what was looked at and could have been meant is still there; "" where all of it went."""
-        said = [f"{number} stay: {why}" for why, number in self.stays.items()]
+        parts = [f"{number} stay: {why}" for why, number in self.stays.items()]
         if self.counts.not_letters:
-            said.append(f"not letters: {self.counts.not_letters}, left")
-        return "; ".join(said)
+            parts.append(f"not letters: {self.counts.not_letters}, left")
+        return "; ".join(parts)
 
     def would_send(self, letter: Letter, group: str) -> None:
         """A dry run means this letter of that group."""

@@ -67,14 +67,14 @@ class ExportStream:
                 async with asyncio.timeout(WAIT_S):
                     await self._news.wait()
             self._forget(after)  # somebody else may have asked meanwhile
-        found, size = [], 0
+        lines, size = [], 0
         for line in self._lines:
-            found.append(line)
+            lines.append(line)
             size += len(line)
             if size >= CHUNK_BYTES:
                 break
-        is_last = self._ended and len(found) == len(self._lines)
-        return found, None if is_last else self._first + len(found)
+        is_last = self._ended and len(lines) == len(self._lines)
+        return lines, None if is_last else self._first + len(lines)
 
     def _forget(self, after: int) -> None:
         self._asked_s = time.monotonic()

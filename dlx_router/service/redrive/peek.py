@@ -99,8 +99,8 @@ def _refuse(link: Link, queue: str, kind: Kind) -> None:
     if kind.type not in {"classic", "quorum"}:
         raise PeekError(f"queue {queue!r} is a {kind.type}; only classic and quorum queues can be looked into")
     if kind.consumers:
-        said = number_of(kind.consumers, "consumer")
-        raise PeekError(f"queue {queue!r} has {said}, which a look would disturb; stop what consumes it first")
+        consumers = number_of(kind.consumers, "consumer")
+        raise PeekError(f"queue {queue!r} has {consumers}, which a look would disturb; stop what consumes it first")
 
 
 async def _linked(host: Host, login: Login, tls: Tls | None) -> Link:

@@ -48,10 +48,12 @@ class Preview:
 
 def objection(queue: str, consumers: int, *, is_dead_letter_queue: bool) -> str:
     """What is against taking anything from this queue; "" for nothing."""
-    said = [] if is_dead_letter_queue else ["is no dead-letter queue: no policy makes it or sends dead letters there"]
+    reasons = (
+        [] if is_dead_letter_queue else ["is no dead-letter queue: no policy makes it or sends dead letters there"]
+    )
     if consumers:
-        said.append(f"has {number_of(consumers, 'consumer')}")
-    return f"queue {queue!r} {', and '.join(said)}" if said else ""
+        reasons.append(f"has {number_of(consumers, 'consumer')}")
+    return f"queue {queue!r} {', and '.join(reasons)}" if reasons else ""
 
 
 async def see_to_letters(context: TaskContext, spec: Spec) -> None:
@@ -63,10 +65,10 @@ async def see_to_letters(context: TaskContext, spec: Spec) -> None:
         return
     takes = spec.kind is not TaskKind.EXPORT and not spec.dry_run
     is_ours = not takes or await _is_dead_letter_queue(context, spec.queue)
-    said = objection(spec.queue, await _consumers(context, spec.queue), is_dead_letter_queue=is_ours)
-    if said:
+    why = objection(spec.queue, await _consumers(context, spec.queue), is_dead_letter_queue=is_ours)
+    if why:
         raise TaskError(
-            f"{said}; what lies there may be living messages. Nothing was done. A task takes letters only, and leaves "
+            f"{why}; what lies there may be living messages. Nothing was done. A task takes letters only, and leaves "
             f"what never died, but holds all of it while it looks; if that is meant: {KNOWING}"
         )
 
@@ -83,7 +85,7 @@ async def previewed(context: TaskContext, queue: str) -> Preview:
     messages, counted = (await context.topology.censuses([queue])).get(queue, (0, 0))
     consumers = max(counted - context.leased(queue), 0)
     unacked = facts.get("messages_unacknowledged")
-    found = Preview(
+    unsampled = Preview(
         queue,
         messages,
         unacked if isinstance(unacked, int) else None,
@@ -91,27 +93,27 @@ async def previewed(context: TaskContext, queue: str) -> Preview:
         await _is_dead_letter_queue(context, queue),
     )
     if "type" not in facts:
-        return replace(found, not_sampled="the management API does not tell its type")
+        return replace(unsampled, not_sampled="the management API does not tell its type")
     try:
         sampled, letters = await _sampled(context, queue, Kind(facts["type"], consumers), min(messages, SAMPLE))
     except PeekError as error:
-        return replace(found, not_sampled=str(error))
-    return replace(found, sampled=sampled, letters=letters)
+        return replace(unsampled, not_sampled=str(error))
+    return replace(unsampled, sampled=sampled, letters=letters)
 
 
 async def _sampled(context: TaskContext, queue: str, kind: Kind, limit: int) -> tuple[int, int]:
     """How many of the first messages were looked at, and how many of them are letters. PeekError."""
     place = place_of(context, queue)
-    found: list[bool] = []
+    are_letters: list[bool] = []
 
     def keep(delivery: frames.Delivery) -> None:
         with contextlib.suppress(decoder.Malformed):
-            found.append(is_letter(decoder.read(delivery, place)[0]))
+            are_letters.append(is_letter(decoder.read(delivery, place)[0]))
 
     if not limit:
         return 0, 0
     read = await peek(context.host, context.login, context.tls, queue, kind, limit=limit, keep=keep)
-    return read, sum(found)
+    return read, sum(are_letters)
 
 
 async def _consumers(context: TaskContext, queue: str) -> int:
@@ -147,6 +149,6 @@ async def _led_to(context: TaskContext, aim: Aim) -> list[str]:
         return []
     vhost = context.login.vhost
     with contextlib.suppress(ManagementError):
-        found = None if aim.key is None else await context.management.bound_queues(vhost, aim.exchange, aim.key)
-        return await context.management.bound_to(vhost, aim.exchange) if found is None else found
+        queues = None if aim.key is None else await context.management.bound_queues(vhost, aim.exchange, aim.key)
+        return await context.management.bound_to(vhost, aim.exchange) if queues is None else queues
     return []

@@ -34,21 +34,21 @@ NO_FILTERS: Final = 406  # 3.13 until somebody enables its feature flag
 async def recent(link: Link, journal: Journal, key: bytes) -> dict[str, Task]:
     """Tasks at work, found in the last minute of the journal: there is no time to read all of it first."""
     start = datetime.fromtimestamp(int(time.time() - RECENT_S), UTC)
-    found = newest([one async for batch in of_tasks(link, journal, start) for one in tasks(batch, key)])
-    return {name: one for name, one in found.items() if one.state in AT_WORK}
+    latest = newest([task async for batch in of_tasks(link, journal, start) for task in tasks(batch, key)])
+    return {name: task for name, task in latest.items() if task.state in AT_WORK}
 
 
 async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[[], bool]) -> dict[str, Task]:
     """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first."""
-    found: list[Task] = []
+    history: list[Task] = []
     strange = 0
     async for _, batch, mac, version in messages(link, journal, "first", only=TASKS):
-        found += tasks(journal.opened(batch, version, MARK), key)
+        history += tasks(journal.opened(batch, version, MARK), key)
         strange += bool(batch) and not journal.verified(batch, mac)
         if is_busy():
             await asyncio.sleep(len(batch) / BUSY_BYTES_A_S)
     journal.doubt(strange)
-    return newest(found)
+    return newest(history)
 
 
 async def flock(link: Link, journal: Journal, task: Task) -> Flock:
@@ -58,24 +58,24 @@ async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     that did not sign yet, all count. Deaths count whoever tells them: a canary rather stops too early.
     """
     elsewhere, before = task.spec.to is not None, task.canary_from
-    sure, told = (Flock(task.id, elsewhere=elsewhere, before=before) for _ in range(2))
+    signed, claimed = (Flock(task.id, elsewhere=elsewhere, before=before) for _ in range(2))
     start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
     strange = 0
     async for _, batch, mac, version in messages(link, journal, start):
         is_ours = journal.verified(batch, mac)
         strange += bool(batch) and not is_ours
         for event in letters(journal.opened(batch, version)):
-            told.hear(event)
+            claimed.hear(event)
             if is_ours or not event.get("redrive_id"):
-                sure.hear(event)
+                signed.hear(event)
     journal.doubt(strange)
-    return sure if sure.sent else told
+    return signed if signed.sent else claimed
 
 
 async def of_tasks(link: Link, journal: Journal, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it
     """The batches from `start` to what is the newest now; of those that tell of letters only nothing is left."""
-    async for one in messages(link, journal, start, only=TASKS):
-        yield journal.opened(one.body, one.version, MARK)
+    async for message in messages(link, journal, start, only=TASKS):
+        yield journal.opened(message.body, message.version, MARK)
 
 
 async def messages(
@@ -133,10 +133,10 @@ async def _upto(
     try:
         while True:
             async with asyncio.timeout(silence_s):
-                one = await anext(stream)
-            if one.offset <= last:
-                yield one
-            if one.offset >= last:
+                message = await anext(stream)
+            if message.offset <= last:
+                yield message
+            if message.offset >= last:
                 return
     except TimeoutError:
         return

@@ -77,8 +77,8 @@ class TaskRunner:
         running = [*self._running.values()]
         if running:
             await asyncio.wait(running, timeout=WITHIN_S)
-        for one in running:
-            one.cancel()
+        for task in running:
+            task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         self._running.clear()
         self._workers.clear()
@@ -140,7 +140,7 @@ class TaskRunner:
             if state is None:
                 return
             task = changed(self._task_log.tasks[task_id], state, wall_ms(), why)
-            await self._tell(task, context)
+            await self._store(task, context)
             if state not in AT_WORK:
                 self._edits.pop(task_id, None)
                 log.info("redrive.ended", task=task_id, state=state, why=why or None, sent=task.counts.sent)
@@ -158,15 +158,15 @@ class TaskRunner:
         return ""
 
     async def _stop(self, task_id: str, why: str, context: TaskContext) -> None:
-        await self._tell(changed(self._task_log.tasks[task_id], State.STOPPED, wall_ms(), why), context)
+        await self._store(changed(self._task_log.tasks[task_id], State.STOPPED, wall_ms(), why), context)
 
-    async def _tell(self, task: Task, context: TaskContext) -> None:
+    async def _store(self, task: Task, context: TaskContext) -> None:
         """The journal has it. NotLeader where we lead no more; what else keeps it from being told passes."""
         once = Once()
-        while not await self._is_told(task, context, once):  # noqa: ASYNC110 - the journal tells nobody
+        while not await self._is_stored(task, context, once):  # noqa: ASYNC110 - the journal tells nobody
             await asyncio.sleep(LOOK_S)
 
-    async def _is_told(self, task: Task, context: TaskContext, once: Once) -> bool:
+    async def _is_stored(self, task: Task, context: TaskContext, once: Once) -> bool:
         try:
             await self._task_log.store(task)
         except NotLeader as error:
@@ -180,12 +180,12 @@ class TaskRunner:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
         link = await context.link("recount")
         try:
-            found = await replay.flock(link, context.journal, self._task_log.tasks[task_id])
+            flock = await replay.flock(link, context.journal, self._task_log.tasks[task_id])
         finally:
             await link.close()
         task = self._task_log.tasks[task_id]
-        if found.sent > task.counts.sent:
-            self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=found.sent))
+        if flock.sent > task.counts.sent:
+            self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=flock.sent))
 
     async def _step(self, task_id: str, context: TaskContext) -> tuple[State | None, str]:
         """Work, or watch the canary; → the next state. None: told to end."""
@@ -240,8 +240,8 @@ class TaskRunner:
         try:
             while self._task_log.context is context:
                 over = wall_ms() - task.changed_ms >= canary.watch_s * 1000
-                found = await replay.flock(link, context.journal, task)
-                why = objection(canary, max(found.sent, task.counts.sent) - task.canary_from, found.dead)
+                flock = await replay.flock(link, context.journal, task)
+                why = objection(canary, max(flock.sent, task.counts.sent) - task.canary_from, flock.dead)
                 if why:
                     return State.STOPPED, why
                 if over:
@@ -261,8 +261,8 @@ async def _crashed(task: Task, context: TaskContext, error: Exception) -> str:
     if not isinstance(error, LinkError) or not error.is_crash:
         return ""
     window = LOOKED if context.names.is_own(task.spec.queue) else 1
-    said = await explained((context.host, context.login, context.tls), task.spec.queue, window)
-    return f"{said}; take it out, and resume"
+    reason = await explained((context.host, context.login, context.tls), task.spec.queue, window)
+    return f"{reason}; take it out, and resume"
 
 
 def exports(task: Task) -> bool:

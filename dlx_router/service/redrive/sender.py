@@ -97,7 +97,7 @@ class Sender:
             self.rests()
         if self._spec.kind is Kind.DISCARD:
             self.pending += 1
-            self._tell(job)
+            self._record_events(job)
             return
         key = ""
         if self._spec.kind is Kind.REDRIVE and self._spec.to is None:
@@ -126,14 +126,14 @@ class Sender:
     def _confirmed(self, jobs: list[Job]) -> None:
         self._landed(len(jobs))
         for job in jobs:
-            self._tell(job)
+            self._record_events(job)
 
     def _landed(self, letters: int) -> None:
         self.rests()
         self.answered_s = self._moved_s
         self.flying -= letters
 
-    def _tell(self, job: Job) -> None:
+    def _record_events(self, job: Job) -> None:
         lines = self._copies.events(job, wall_ms())
         record = partial(self._context.journal.record, of_task=self._copies.tell_tasks)
         job.batches = tuple(map(record, lines))
@@ -153,7 +153,7 @@ class Sender:
     def _answered(self, job: Job, why: str) -> None:
         self._landed(1)
         if not why:
-            self._tell(job)
+            self._record_events(job)
             return
         self.pending -= 1
         self._context.metrics.redrive_letters[why] += 1

@@ -42,17 +42,15 @@ class TargetDepths:
     async def _look(self, target: str, bound: int) -> int:
         depth = (await self._context.topology.depths([target])).get(target, 0)
         if depth >= bound:
-            said = (
-                f"queue {target!r} holds {number_of(depth, 'message')}, its bound is {bound}; resume when it has room"
-            )
-            raise Stopped(said)
+            why = f"queue {target!r} holds {number_of(depth, 'message')}, its bound is {bound}; resume when it has room"
+            raise Stopped(why)
         return bound - depth
 
     async def _bound(self, target: str) -> int | None:
         if target in self._bounds:
             return self._bounds[target]
-        found = await room_of(self._context.management, self._context.login.vhost, target)
-        bounds = [one for one in (found, self._spec.max_target_depth or None) if one is not None]
+        room = await room_of(self._context.management, self._context.login.vhost, target)
+        bounds = [limit for limit in (room, self._spec.max_target_depth or None) if limit is not None]
         bound = self._bounds[target] = min(bounds, default=None)
         return bound
 

@@ -51,13 +51,13 @@ class TaskLog:
                 f"no task {task_id!r} in vhost {self.vhost!r}; `dlx-router redrive list` shows all"
             ) from None
 
-    def learn(self, found: Mapping[str, Task]) -> None:
+    def learn(self, tasks: Mapping[str, Task]) -> None:
         """What the journal says of tasks. What is known of a later moment stays: reading the journal takes time."""
-        for name, one in found.items():
+        for name, task in tasks.items():
             known = self.tasks.get(name)
-            if known is None or (one.term, one.change) > (known.term, known.change):
-                self.tasks[name] = one
-        self.term = max([self.term, *(one.term + 1 for one in found.values())])  # another's clock may be ahead
+            if known is None or (task.term, task.change) > (known.term, known.change):
+                self.tasks[name] = task
+        self.term = max([self.term, *(task.term + 1 for task in tasks.values())])  # another's clock may be ahead
 
     def see_free(self, queue: str, task_id: str = "") -> None:
         """Conflict where another task than this has the queue."""
@@ -71,7 +71,7 @@ class TaskLog:
         self.tasks[task.id] = task
         self._forget_oldest()
         try:
-            await self._told(task, context)
+            await self._confirmed(task, context)
         except BaseException:
             del self.tasks[task.id]
             over = replace(changed(task, State.CANCELLED, task.changed_ms, LATE), term=self.term)
@@ -81,7 +81,7 @@ class TaskLog:
 
     def _forget_oldest(self) -> None:
         """The journal keeps them; memory need not."""
-        over = [name for name, one in self.tasks.items() if not one.is_active][: max(len(self.tasks) - MAX_KEPT, 0)]
+        over = [name for name, task in self.tasks.items() if not task.is_active][: max(len(self.tasks) - MAX_KEPT, 0)]
         for name in over:
             del self.tasks[name]
             self._untold.discard(name)
@@ -91,7 +91,7 @@ class TaskLog:
         task = replace(task, term=self.term)
         self.tasks[task.id] = task
         self._untold.add(task.id)
-        await self._told(task, self._writing())
+        await self._confirmed(task, self._writing())
         if self.tasks.get(task.id) is task:
             self._untold.discard(task.id)
 
@@ -111,13 +111,13 @@ class TaskLog:
     def _record(task: Task, context: TaskContext) -> Batch:
         return context.journal.record(line(task, context.router_id, context.sign_with()), of_task=True)
 
-    async def _told(self, task: Task, context: TaskContext) -> None:
+    async def _confirmed(self, task: Task, context: TaskContext) -> None:
         """The stream has it. NotLeader where it does not take it: what nobody can know after a restart is not begun."""
         batch = self._record(task, context)
         try:
             async with asyncio.timeout(TOLD_S):
-                is_told = await sure([batch])
+                is_sure = await sure([batch])
         except TimeoutError:
             raise NotLeader(LATE) from None
-        if not is_told:
+        if not is_sure:
             raise NotLeader("the journal is too far behind to take it; see /readyz, and ask again")

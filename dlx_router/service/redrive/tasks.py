@@ -60,8 +60,8 @@ class Tasks:
         link = await context.link("replay")
         try:
             self._take_over(await replay.recent(link, context.journal, context.sign_with()), context)
-            found = await replay.all_tasks(link, context.journal, context.sign_with(), lambda: self._is_busy(context))
-            self._take_over({name: one for name, one in found.items() if name not in self._runner.at_work}, context)
+            tasks = await replay.all_tasks(link, context.journal, context.sign_with(), lambda: self._is_busy(context))
+            self._take_over({name: task for name, task in tasks.items() if name not in self._runner.at_work}, context)
         finally:
             await link.close()
         self._known.set()
@@ -71,10 +71,11 @@ class Tasks:
     def _is_busy(self, context: TaskContext) -> bool:
         return context.metrics.in_flight().get(self.vhost, 0) > 0
 
-    def _take_over(self, found: Mapping[str, Task], context: TaskContext) -> None:
-        found = {name: one for name, one in found.items() if one.spec.vhost == self.vhost}  # the key is of all vhosts
-        self._task_log.learn(found)
-        for name in found:
+    def _take_over(self, tasks: Mapping[str, Task], context: TaskContext) -> None:
+        # The key is of all vhosts.
+        tasks = {name: task for name, task in tasks.items() if task.spec.vhost == self.vhost}
+        self._task_log.learn(tasks)
+        for name in tasks:
             if self._task_log.tasks[name].state in AT_WORK:
                 self._runner.take_over(name, context)
 
@@ -90,7 +91,7 @@ class Tasks:
         """Newest first. NotLeader."""
         self._leading()
         return sorted(
-            map(self._runner.now, self._task_log.tasks.values()), key=lambda one: one.created_ms, reverse=True
+            map(self._runner.now, self._task_log.tasks.values()), key=lambda task: task.created_ms, reverse=True
         )
 
     def get(self, task_id: str) -> Task:

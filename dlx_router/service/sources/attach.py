@@ -65,25 +65,29 @@ class Setting(NamedTuple):
     @property
     def attachments(self) -> list[Attachment]:
         """Those that name queues of others."""
-        return [one for one in self.wanted if isinstance(one, Attachment)]
+        return [attachment for attachment in self.wanted if isinstance(attachment, Attachment)]
 
     @property
     def named(self) -> dict[str, Wanted]:
         """All of which the queue is known by its name."""
-        delayed = {self.names.delayed(one.exchange): one for one in self.wanted if isinstance(one, Delayed)}
-        return {**{one.queue: one for one in self.attachments if one.named}, **delayed}
+        delayed = {self.names.delayed(source.exchange): source for source in self.wanted if isinstance(source, Delayed)}
+        return {**{attachment.queue: attachment for attachment in self.attachments if attachment.named}, **delayed}
 
 
 def leads(wanted: Sequence[Wanted]) -> list[tuple[Selector, Target]]:
     """Which queues the relays among these attend, and where they lead; those that name a queue more narrowly first."""
-    relays = [(one.selector, one.forward) for one in wanted if isinstance(one, Attachment) and one.mode == RELAY]
-    found = [(selector, forward) for selector, forward in relays if forward is not None]
-    return sorted(found, key=lambda one: one[0].rank)
+    relays = [
+        (source.selector, source.forward)
+        for source in wanted
+        if isinstance(source, Attachment) and source.mode == RELAY
+    ]
+    routes = [(selector, forward) for selector, forward in relays if forward is not None]
+    return sorted(routes, key=lambda route: route[0].rank)
 
 
-def trusted(one: Wanted | None, names: Names) -> frozenset[bytes]:
+def trusted(source: Wanted | None, names: Names) -> frozenset[bytes]:
     """The exchanges by which the broker brings dead letters to its queue, as deliveries name them; none of ours."""
-    named = one.dead_letter_exchanges if isinstance(one, Attachment) else None
+    named = source.dead_letter_exchanges if isinstance(source, Attachment) else None
     return frozenset(exchange.encode() for exchange in named or () if not names.is_own(exchange))
 
 
@@ -121,17 +125,17 @@ class Attach:
         self._asking, self._ask_again_s = asyncio.Lock(), 0.0
         self._unanswered: set[str] = set()  # queues of which nobody told in time, in this session
 
-    def worker(self, one: Wanted, queue: str, setting: Setting) -> Worker:
+    def worker(self, source: Wanted, queue: str, setting: Setting) -> Worker:
         """The way that its messages go."""
         session = self._session
-        if isinstance(one, Delayed):
-            session.decider.in_force.attended.delayed[queue] = one
-            return self._added(DelayedExchange(session, self._probe, one, queue))
-        if one.mode != RELAY or one.forward is None:
+        if isinstance(source, Delayed):
+            session.decider.in_force.attended.delayed[queue] = source
+            return self._added(DelayedExchange(session, self._probe, source, queue))
+        if source.mode != RELAY or source.forward is None:
             return self._letters
-        session.decider.in_force.attended.relays[queue] = one.forward
+        session.decider.in_force.attended.relays[queue] = source.forward
         deaths, slack = self._letters, setting.prefetch
-        relay = Relay(session, self._probe, queue=queue, target=one.forward, deaths=deaths, slack=slack)
+        relay = Relay(session, self._probe, queue=queue, target=source.forward, deaths=deaths, slack=slack)
         return self._added(relay)
 
     def _added(self, worker: Relay | DelayedExchange) -> Worker:
@@ -144,70 +148,70 @@ class Attach:
             self.workers.remove(worker)
             await worker.close()
 
-    async def begin(self, one: Wanted, queue: str, worker: Worker, setting: Setting) -> Begun:
+    async def begin(self, source: Wanted, queue: str, worker: Worker, setting: Setting) -> Begun:
         """Attend it. Raises NotAttended, ConsumedElsewhere, or what the broker says."""
-        if isinstance(one, Delayed):
-            await self._delayed(one, queue, worker, setting)
+        if isinstance(source, Delayed):
+            await self._delayed(source, queue, worker, setting)
             return Begun()
-        told = await self._facts(one, queue, setting)
-        facts = told or self._last_facts.get(queue)
+        answer = await self._facts(source, queue, setting)
+        facts = answer or self._last_facts.get(queue)
         if facts is not None:
-            self._accept(one, facts)
-        if one.mode == GUARD:
+            self._accept(source, facts)
+        if source.mode == GUARD:
             limit = None if facts is None else attending.deadly_limit(facts, self._version)
-            return Begun(await self._guarded(one, queue, setting, limit))
+            return Begun(await self._guarded(source, queue, setting, limit))
         limit = attending.unknown_limit(self._version)
-        if told is not None:
-            limit = attending.deadly_limit(told, self._version)
+        if answer is not None:
+            limit = attending.deadly_limit(answer, self._version)
         elif facts is not None:  # it may have been made anew since: what either would delete is spared
             believed = attending.deadly_limit(facts, self._version)
-            limit = min((one for one in (limit, believed) if one is not None), default=None)
-        consumer = await self._consumed(one, queue, worker, setting, facts or UNKNOWN, limit)
-        return Begun(unverified=None if told is not None or setting.management is None else consumer)
+            limit = min((candidate for candidate in (limit, believed) if candidate is not None), default=None)
+        consumer = await self._consumed(source, queue, worker, setting, facts or UNKNOWN, limit)
+        return Begun(unverified=None if answer is not None or setting.management is None else consumer)
 
-    async def verify(self, one: Attachment, consumer: Consumer, worker: Worker, setting: Setting) -> bool:
+    async def verify(self, attachment: Attachment, consumer: Consumer, worker: Worker, setting: Setting) -> bool:
         """Ask again what the queue is, and spare what it would delete; → whether that is told.
 
         Raises NotAttended where it must not be attended so: what its next return would delete is spared before.
         """
-        facts = await self._told_late(one, consumer.queue, setting)
+        facts = await self._late_facts(attachment, consumer.queue, setting)
         if facts is None:
             return False
         worker.limit(consumer, attending.deadly_limit(facts, self._version))
-        self._accept(one, facts)
+        self._accept(attachment, facts)
         if isinstance(worker, Relay) and facts.single:
             raise NotAttended("it has a single active consumer, and is relayed one message at a time")
         return True
 
-    async def _told_late(self, one: Attachment, queue: str, setting: Setting) -> QueueFacts | None:
+    async def _late_facts(self, attachment: Attachment, queue: str, setting: Setting) -> QueueFacts | None:
         """As `_facts`. An API that does not answer is asked for one queue, not for each."""
         async with self._asking:
             if time.monotonic() < self._ask_again_s:
                 return None
             facts = None
             with contextlib.suppress(SourceMissing):  # then its consumer is lost too, and that is told by the broker
-                facts = await self._facts(one, queue, setting)
+                facts = await self._facts(attachment, queue, setting)
             if facts is None:
                 self._ask_again_s = time.monotonic() + AGAIN_S
             return facts
 
     async def _consumed(
-        self, one: Attachment, queue: str, worker: Worker, setting: Setting, facts: QueueFacts, limit: int | None
+        self, attachment: Attachment, queue: str, worker: Worker, setting: Setting, facts: QueueFacts, limit: int | None
     ) -> Consumer:
-        if isinstance(worker, Relay) and one.forward is not None:
-            return await self._relayed(one, queue, worker, setting, facts, limit)
-        believed, consume = trusted(one, setting.names), self._session.consumers.consume
+        if isinstance(worker, Relay) and attachment.forward is not None:
+            return await self._relayed(attachment, queue, worker, setting, facts, limit)
+        believed, consume = trusted(attachment, setting.names), self._session.consumers.consume
         single = facts is UNKNOWN or facts.single
         return await consume(
             worker, queue, Arrival.INBOX, setting.prefetch, limit=limit, trusted=believed, single=single
         )
 
-    async def _delayed(self, one: Delayed, queue: str, worker: Worker, setting: Setting) -> None:
+    async def _delayed(self, source: Delayed, queue: str, worker: Worker, setting: Setting) -> None:
         """The exchange is there first: what is published to it is kept, though it may lead nowhere yet."""
-        if setting.names.is_own(one.exchange):
-            raise NotAttended(f"exchange {one.exchange!r} is the router's own and cannot be delayed")
-        await self._session.provision.topology.ensure_delayed(one.exchange)
-        await self._reachable(one.to, "to", setting)
+        if setting.names.is_own(source.exchange):
+            raise NotAttended(f"exchange {source.exchange!r} is the router's own and cannot be delayed")
+        await self._session.provision.topology.ensure_delayed(source.exchange)
+        await self._reachable(source.to, "to", setting)
         assert isinstance(worker, DelayedExchange)
         await worker.open()
         consumer = await self._session.consumers.consume(worker, queue, Arrival.INBOX, setting.prefetch)
@@ -215,14 +219,16 @@ class Attach:
             self._session.spawn(worker.watch(consumer, setting.management, setting.readiness))
 
     async def _relayed(
-        self, one: Attachment, queue: str, worker: Relay, setting: Setting, facts: QueueFacts, limit: int | None
+        self, attachment: Attachment, queue: str, worker: Relay, setting: Setting, facts: QueueFacts, limit: int | None
     ) -> Consumer:
-        await self._reachable(one.forward.exchange if one.forward is not None else "", "forward-to", setting)
+        await self._reachable(
+            attachment.forward.exchange if attachment.forward is not None else "", "forward-to", setting
+        )
         await worker.open()
         prefetch = setting.prefetch
         if facts.single or worker.limits.strict:
             prefetch = min(prefetch, STRICT_PREFETCH)
-        consume = partial(self._session.consumers.consume, limit=limit, trusted=trusted(one, setting.names))
+        consume = partial(self._session.consumers.consume, limit=limit, trusted=trusted(attachment, setting.names))
         try:
             alone = not facts.single
             consumer = await consume(worker, queue, Arrival.INBOX, prefetch, exclusive=alone, single=facts.single)
@@ -233,17 +239,17 @@ class Attach:
         worker.begin(consumer, strict=facts.single)
         return consumer
 
-    async def _guarded(self, one: Attachment, queue: str, setting: Setting, limit: int | None) -> GuardedQueue:
+    async def _guarded(self, attachment: Attachment, queue: str, setting: Setting, limit: int | None) -> GuardedQueue:
         async def sizes() -> float:
             with contextlib.suppress(ManagementError):
-                facts = await self._told(queue, setting)
+                facts = await self._api_facts(queue, setting)
                 return facts.ready_bytes / facts.ready if facts is not None and facts.ready else 0.0
             return 0.0
 
         names, guarded = setting.names, GuardedQueue(self._session, queue, self._letters, sizes)
         try:
             lock = names.guard(queue) if setting.declare else ""
-            getter = await self._session.consumers.fetch(queue, guarded, lock, trusted(one, names), limit=limit)
+            getter = await self._session.consumers.fetch(queue, guarded, lock, trusted(attachment, names), limit=limit)
         except ChannelClosed as error:
             if error.code != _LOCKED:
                 raise
@@ -258,17 +264,17 @@ class Attach:
         if exchange and not await self._session.provision.topology.exchange_exists(exchange):
             raise NotAttended(f"exchange {exchange!r} of {key} does not exist; declare it")
 
-    async def _facts(self, one: Attachment, queue: str, setting: Setting) -> QueueFacts | None:
+    async def _facts(self, attachment: Attachment, queue: str, setting: Setting) -> QueueFacts | None:
         """What the management API says; None where it cannot be had, and only a guard cannot do without."""
-        if own := sorted(filter(setting.names.is_own, one.dead_letter_exchanges or ())):
+        if own := sorted(filter(setting.names.is_own, attachment.dead_letter_exchanges or ())):
             raise NotAttended(f"dead-letter-exchanges names {own[0]!r}, an exchange of the router itself; take it out")
         if setting.names.is_own(queue):
             raise NotAttended("it is the router's own")
         note = unverified(self._session.vhost, queue)
         try:
-            facts = await self._told(queue, setting)
+            facts = await self._api_facts(queue, setting)
         except ManagementError as error:
-            if one.mode == GUARD:
+            if attachment.mode == GUARD:
                 raise NotAttended(f"a guard learns what the queue is from the management API: {error}") from error
             where = f"queue {queue!r} in vhost {self._session.vhost!r}"
             setting.readiness.note(note, f"{where}: its type and delivery limit are not verified ({error})")
@@ -280,11 +286,11 @@ class Attach:
         self._last_facts[queue] = facts
         return facts
 
-    def _accept(self, one: Attachment, facts: QueueFacts) -> None:
-        if why := attending.refusal(one.mode, facts, self._version, accepts_limit=one.accepts_limit):
-            raise NotAttended(f"mode {one.mode} is refused ({attending.CODE}): {why}")
+    def _accept(self, attachment: Attachment, facts: QueueFacts) -> None:
+        if why := attending.refusal(attachment.mode, facts, self._version, accepts_limit=attachment.accepts_limit):
+            raise NotAttended(f"mode {attachment.mode} is refused ({attending.CODE}): {why}")
 
-    async def _told(self, queue: str, setting: Setting) -> QueueFacts | None:
+    async def _api_facts(self, queue: str, setting: Setting) -> QueueFacts | None:
         if setting.management is None:
             raise ManagementError("no MANAGEMENT_URL")
         is_known = self._last_facts.get(queue) is not None and queue not in self._unanswered

@@ -159,7 +159,7 @@ class Consumers:
 
     async def hand_back(self) -> None:
         """Give back what attached queues sent by basic.nack: that is no failed delivery, and a closed channel is."""
-        attached = [one for one in self if not self._names.is_own(one.queue)]
+        attached = [consumer for consumer in self if not self._names.is_own(consumer.queue)]
         for consumer in self:
             consumer.ignore(self._not_taken)
         with contextlib.suppress(ChannelClosed, LinkError, TimeoutError):

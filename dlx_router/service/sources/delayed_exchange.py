@@ -37,24 +37,24 @@ class DelayedExchange(Worker):
 
     async def watch(self, consumer: Consumer, management: Management, readiness: Readiness) -> None:
         """Say, as long as the consumer is there, who else is bound to the exchange: that one waits for nothing."""
-        said, key = "", f"delayed {self._owner.vhost}/{self._entry.exchange}"
+        noted, key = "", f"delayed {self._owner.vhost}/{self._entry.exchange}"
         while consumer.is_open:
             try:
-                found = await self._besides(management)
+                problem = await self._besides(management)
             except ManagementError:
-                found = said  # what is not known has not changed
-            if found != said and found:
-                readiness.note(key, found)
-                log.warning("delayed.bound_besides", problem=found, fate="those get each message at once")
-            elif not found:
+                problem = noted  # what is not known has not changed
+            if problem != noted and problem:
+                readiness.note(key, problem)
+                log.warning("delayed.bound_besides", problem=problem, fate="those get each message at once")
+            elif not problem:
                 readiness.drop_note(key)
-            said = found
+            noted = problem
             await asyncio.sleep(LOOK_S)
         readiness.drop_note(key)
 
     async def _besides(self, management: Management) -> str:
         entry, vhost = self._entry, self._owner.vhost
-        others = [one for one in await management.bound_to(vhost, entry.exchange) if one != self._queue]
+        others = [queue for queue in await management.bound_to(vhost, entry.exchange) if queue != self._queue]
         if not others:
             return ""
         return (

@@ -117,8 +117,8 @@ class GuardedQueue:
     async def _weigh(self) -> None:
         """AMQP counts messages, only the management API bytes; it counts anew every 5 s."""
         if self.limits.length_bytes is not None and time.monotonic() > self._sized_s + SIZES_S:
-            self._sized_s, told = time.monotonic(), await self._sizes()
-            self._mean_bytes = told or self._mean_bytes
+            self._sized_s, mean_bytes = time.monotonic(), await self._sizes()
+            self._mean_bytes = mean_bytes or self._mean_bytes
 
     async def _round(self, getter: Getter) -> None:
         await self._weigh()
@@ -209,11 +209,11 @@ class GuardedQueue:
         getter.fetch(count)
         try:
             async with asyncio.timeout(ANSWER_S):
-                found = await asyncio.gather(*looks)
+                jobs = await asyncio.gather(*looks)
         except BaseException:
             self._give_up(looks)
             raise
-        return [job for job in found if job is not None]
+        return [job for job in jobs if job is not None]
 
     def _give_up(self, looks: list[Look]) -> None:
         """Nobody waits for the rest of them: heads that came go back, and so do those that come later."""

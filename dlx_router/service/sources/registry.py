@@ -54,7 +54,7 @@ class Sources:
         self._session, self._setting, self._version = session, setting, version
         self._kept: dict[str, KeptSource] = {}
         self._refusals = session.provision.refusals
-        self._found: Sequence[str] = ()
+        self._found_queues: Sequence[str] = ()
         self._looking = False
         self._modes: Attach
 
@@ -72,10 +72,10 @@ class Sources:
     def renew(self, setting: Setting) -> None:
         """Attend these from now on, and leave all others. What stays as it is, is not touched."""
         self._setting = setting
-        if any(not one.named for one in setting.attachments) and not self._looking:
+        if any(not attachment.named for attachment in setting.attachments) and not self._looking:
             self._looking = True
             self._session.spawn(self._look())
-        self._settle_on(self._found)
+        self._settle_on(self._found_queues)
 
     def lost(self, queue: str) -> None:
         """Its consumer is gone; it is attended again."""
@@ -96,39 +96,39 @@ class Sources:
         if queue in self._kept:
             self._refusals.alone[queue] = why
 
-    def _settle_on(self, found: Sequence[str]) -> None:
+    def _settle_on(self, queues: Sequence[str]) -> None:
         """Keep what is wanted of the queues that attachments name and of those that were found."""
-        self._found = found
+        self._found_queues = queues
         wanted = self._setting.named
-        patterns = sorted((one for one in self._setting.attachments if not one.named), key=_rank)
-        for queue in found:
-            found_by = next((one for one in patterns if one.selector.fits(queue)), None)
-            if found_by is not None and not self._setting.is_resting(queue):
-                wanted.setdefault(queue, found_by)
+        patterns = sorted((attachment for attachment in self._setting.attachments if not attachment.named), key=_rank)
+        for queue in queues:
+            attachment = next((pattern for pattern in patterns if pattern.selector.fits(queue)), None)
+            if attachment is not None and not self._setting.is_resting(queue):
+                wanted.setdefault(queue, attachment)
         for queue, kept in self._kept.items():
             if (now := wanted.pop(queue, None)) is None or kept.wanted is None or not now.same_as(kept.wanted):
                 kept.wanted = None
                 kept.changed.set()
-        for queue, one in wanted.items():
-            if not self._is_inbox(one, queue):
-                self._keep(one, queue)
+        for queue, source in wanted.items():
+            if not self._is_inbox(source, queue):
+                self._keep(source, queue)
 
-    def _is_inbox(self, one: Wanted, queue: str) -> bool:
+    def _is_inbox(self, source: Wanted, queue: str) -> bool:
         """An inbox of ours is attended anyway; its attachment only says by which exchanges dead letters come there."""
-        names, says = self._setting.names, isinstance(one, Attachment) and one.mode == INBOX
-        return says and queue in names.inlets and not any(map(names.is_own, _exchanges(one)))
+        names, is_inbox = self._setting.names, isinstance(source, Attachment) and source.mode == INBOX
+        return is_inbox and queue in names.inlets and not any(map(names.is_own, _exchanges(source)))
 
-    def _keep(self, one: Wanted, queue: str) -> None:
-        kept = self._kept[queue] = KeptSource(one)
-        self._say(queue, "subscribing")
-        self._session.spawn(self._attending(one, queue, kept))
+    def _keep(self, source: Wanted, queue: str) -> None:
+        kept = self._kept[queue] = KeptSource(source)
+        self._not_ready(queue, "subscribing")
+        self._session.spawn(self._attending(source, queue, kept))
 
     async def _look(self) -> None:
         """Find queues that attachments name by a pattern: those of today, and those that come later."""
         vhost, management, readiness = self._session.vhost, self._setting.management, self._setting.readiness
         reason = f"attachments {vhost}"
         while True:
-            pattern = next((one for one in self._setting.attachments if not one.named), None)
+            pattern = next((attachment for attachment in self._setting.attachments if not attachment.named), None)
             try:
                 if pattern is None:
                     self._settle_on(())
@@ -142,32 +142,32 @@ class Sources:
                 readiness.set(reason, f"{where}: {error}")
             await asyncio.sleep(LOOK_S)
 
-    async def _attending(self, one: Wanted, queue: str, kept: KeptSource) -> None:
+    async def _attending(self, source: Wanted, queue: str, kept: KeptSource) -> None:
         """As long as the session lives and the queue is wanted."""
-        worker = self._modes.worker(one, queue, self._setting)
+        worker = self._modes.worker(source, queue, self._setting)
         while kept.wanted is not None and not self._session.is_draining:
             kept.changed.clear()
-            kept.is_lost, kept.room = False, self._room(one, queue)
+            kept.is_lost, kept.room = False, self._room(source, queue)
             if why := self._refusals.alone.get(queue):
-                self._say(queue, f"left alone: {why}; take that letter out by hand, and restart the router")
+                self._not_ready(queue, f"left alone: {why}; take that letter out by hand, and restart the router")
                 await kept.changed.wait()
             elif not kept.room:
-                self._say(queue, self._refusals.why_not(queue))
+                self._not_ready(queue, self._refusals.why_not(queue))
                 await kept.changed.wait()
-            elif await self._begun(one, queue, worker, kept):
+            elif await self._begun(source, queue, worker, kept):
                 self._fine(queue)
-                await self._attended(one, worker, kept)
+                await self._attended(source, worker, kept)
                 await self._ended(queue, worker, kept)
             elif kept.wanted is not None:
                 await self._changes(kept)
         if kept.wanted is None:
             await self._left(queue, worker, kept)
-            self._settle_on(self._found)  # it may be wanted in another way
+            self._settle_on(self._found_queues)  # it may be wanted in another way
 
-    def _room(self, one: Wanted, queue: str) -> int:
+    def _room(self, source: Wanted, queue: str) -> int:
         """Queues of ours never delete what is returned."""
         prefetch = self._setting.prefetch
-        return prefetch if isinstance(one, Delayed) else self._refusals.room(queue, prefetch)
+        return prefetch if isinstance(source, Delayed) else self._refusals.room(queue, prefetch)
 
     def _refusals_changed(self) -> None:
         for queue, kept in self._kept.items():
@@ -177,14 +177,14 @@ class Sources:
     async def _ended(self, queue: str, worker: Worker, kept: KeptSource) -> None:
         """Nothing more is taken by this consumer."""
         if kept.wanted is not None and kept.is_lost:
-            self._say(queue, "its consumer is lost; subscribing again")
+            self._not_ready(queue, "its consumer is lost; subscribing again")
         elif kept.wanted is not None:
             await self._paused(queue, worker, kept)
 
     async def _paused(self, queue: str, worker: Worker, kept: KeptSource) -> None:
         """Take nothing more, and give nothing back: what is here stays until it is settled, or the queue not wanted."""
         if why := self._refusals.why_not(queue):
-            self._say(queue, why)
+            self._not_ready(queue, why)
         leaving = asyncio.create_task(self._over(queue, kept))
         try:
             while kept.wanted is not None and not leaving.done():
@@ -203,12 +203,12 @@ class Sources:
             kept.begun.guarded.is_over = True
         await self._session.consumers.leave(queue)
 
-    async def _attended(self, one: Wanted, worker: Worker, kept: KeptSource) -> None:
+    async def _attended(self, source: Wanted, worker: Worker, kept: KeptSource) -> None:
         """Until the consumer is lost or the queue not wanted so; what was not told of the queue is asked for again."""
         consumer = kept.begun.unverified
-        while consumer is not None and isinstance(one, Attachment) and not await self._changes(kept):
+        while consumer is not None and isinstance(source, Attachment) and not await self._changes(kept):
             try:
-                if await self._modes.verify(one, consumer, worker, self._setting):
+                if await self._modes.verify(source, consumer, worker, self._setting):
                     consumer = None
             except NotAttended:  # it is left, and begun anew: then readiness says why
                 kept.wanted = None
@@ -222,20 +222,20 @@ class Sources:
                 await kept.changed.wait()
         return kept.changed.is_set()
 
-    async def _begun(self, one: Wanted, queue: str, worker: Worker, kept: KeptSource) -> bool:
+    async def _begun(self, source: Wanted, queue: str, worker: Worker, kept: KeptSource) -> bool:
         """Whether it is attended now; else readiness says why."""
         try:
             setting = self._setting._replace(prefetch=min(kept.room, self._setting.prefetch))
-            kept.begun = await self._modes.begin(one, queue, worker, setting)
+            kept.begun = await self._modes.begin(source, queue, worker, setting)
         except ConsumedElsewhere as error:
             self._taken(queue, str(error))
         except (NotAttended, ChannelClosed, TopologyError, TimeoutError) as error:
             gone = isinstance(error, SourceMissing) or (isinstance(error, ChannelClosed) and error.code == _NOT_FOUND)
-            if gone and isinstance(one, Attachment) and not one.named:
+            if gone and isinstance(source, Attachment) and not source.named:
                 kept.wanted = None
-                self._found = [other for other in self._found if other != queue]
+                self._found_queues = [other for other in self._found_queues if other != queue]
             else:
-                self._say(queue, f"cannot be consumed: {error}")
+                self._not_ready(queue, f"cannot be consumed: {error}")
         else:
             return True
         return False
@@ -256,7 +256,7 @@ class Sources:
     def _taken(self, queue: str, text: str) -> None:
         """Where replicas share the work this is how it should be; a single router is kept from it by a stranger."""
         if not self._setting.shared:
-            self._say(queue, text)
+            self._not_ready(queue, text)
             return
         self._setting.readiness.clear(self._reason(queue))
         where = f"queue {queue!r} in vhost {self._session.vhost!r}"
@@ -266,13 +266,13 @@ class Sources:
         self._setting.readiness.clear(self._reason(queue))
         self._setting.readiness.drop_note(self._reason(queue))
 
-    def _say(self, queue: str, text: str) -> None:
+    def _not_ready(self, queue: str, text: str) -> None:
         self._setting.readiness.set(self._reason(queue), f"queue {queue!r} in vhost {self._session.vhost!r}: {text}")
 
 
-def _exchanges(one: Wanted) -> Sequence[str]:
-    return (one.dead_letter_exchanges or ()) if isinstance(one, Attachment) else ()
+def _exchanges(source: Wanted) -> Sequence[str]:
+    return (source.dead_letter_exchanges or ()) if isinstance(source, Attachment) else ()
 
 
-def _rank(one: Attachment) -> tuple[int, int, int]:
-    return one.selector.rank
+def _rank(attachment: Attachment) -> tuple[int, int, int]:
+    return attachment.selector.rank

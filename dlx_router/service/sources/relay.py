@@ -93,8 +93,8 @@ class Relay(Worker):
     @property
     def limits(self) -> Limits:
         """What holds now."""
-        found = arrivals.limits(self._owner.decider.in_force, self._queue)
-        return found._replace(strict=True) if self._is_strict else found
+        limits = arrivals.limits(self._owner.decider.in_force, self._queue)
+        return limits._replace(strict=True) if self._is_strict else limits
 
     # -- in -----------------------------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class Relay(Worker):
             self._deaths.spare(job)
             return
         line, tag = self._line, job.delivery.tag
-        at = next((at for at, one in enumerate(line) if one.delivery.tag > tag), len(line))
+        at = next((at for at, queued in enumerate(line) if queued.delivery.tag > tag), len(line))
         line.insert(at, job)
         self._line_bytes += len(job.delivery.body)
         self._left -= 1

@@ -59,7 +59,7 @@ class Importer:
             rule, "dead_lettered", headers=envelope.props.headers, body=delivery.body, error=letter.error
         )
         line = letter_line(letter, envelope, ruling, rule, ts_ms=letter.last_death_ms or now, extra=extra)
-        told: dict[str, Any] = json.loads(line)
-        told.pop("event_id")
-        details = {"queue": place.source, "letter": told}
+        event: dict[str, Any] = json.loads(line)
+        event.pop("event_id")
+        details = {"queue": place.source, "letter": event}
         return audit(self._router_id, place.vhost, actor=actor, action=IMPORT, details=details, ts_ms=now)

@@ -32,8 +32,8 @@ class DepthLook(NamedTuple):
     is_idle: bool = False  # nothing is out with a consumer
 
 
-def _key(one: Mapping[str, Any]) -> Place:
-    return one["vhost"], one["exchange"], one["routing_key"]
+def _key(row: Mapping[str, Any]) -> Place:
+    return row["vhost"], row["exchange"], row["routing_key"]
 
 
 class IndexDrift:
@@ -68,9 +68,9 @@ class IndexDrift:
             except (IndexAway, TooLong, OSError) as error:
                 self._unseen("", str(error))
                 continue
-            self._keep({_key(one) for one in places})
+            self._keep({_key(row) for row in places})
             for vhost, attendant in [*self._attendants.items()]:
-                await self._try(attendant, [one for one in places if one["vhost"] == vhost][:MAX_PLACES])
+                await self._try(attendant, [row for row in places if row["vhost"] == vhost][:MAX_PLACES])
 
     async def _try(self, attendant: VhostRunner, places: Sequence[Mapping[str, Any]]) -> None:
         """One vhost; what is wrong there says nothing about the others, and ends nothing."""
@@ -94,18 +94,18 @@ class IndexDrift:
             fate = "depths are not known, and nothing is concluded; it is looked again"
             self._once.warn(vhost, "index.drift", vhost=vhost or None, error=why, fate=fate)
 
-    def _keep(self, told: Container[Place]) -> None:
+    def _keep(self, places: Container[Place]) -> None:
         """Forget all other places."""
         for kept in (self._looks, self._empty):
-            for place in [place for place in kept if place not in told]:
+            for place in [place for place in kept if place not in places]:
                 del kept[place]
 
     async def _look(self, vhost: str, topology: Topology, places: Iterable[Mapping[str, Any]]) -> None:
         now = wall_ms()
-        named = {_key(one): await self._queue(one) for one in places}
-        found = await self._counted(vhost, topology, {queue for queue in named.values() if queue is not None})
+        named = {_key(row): await self._queue(row) for row in places}
+        counts = await self._counted(vhost, topology, {queue for queue in named.values() if queue is not None})
         for place, queue in named.items():
-            depth, is_idle = found.get(queue or "", (None, False))
+            depth, is_idle = counts.get(queue or "", (None, False))
             self._looks[place] = DepthLook(queue, depth, now, is_idle)
             self._judge(place, self._looks[place])
 
@@ -124,15 +124,15 @@ class IndexDrift:
         A queue whose node starts, or has no majority, is said to be empty by a passive look: where the management API
         can be asked, 0 has to be its word too.
         """
-        found: dict[str, tuple[int | None, bool]] = {}
+        counts: dict[str, tuple[int | None, bool]] = {}
         leased = self._attendants[vhost].leases.queues  # unacknowledged, and nobody's consumer
         for queue, (ready, consumers) in (await topology.censuses(queues)).items():
-            found[queue] = (ready, consumers == 0 and queue not in leased)
+            counts[queue] = (ready, consumers == 0 and queue not in leased)
         if self._management is not None:
-            zeros = [one for one in found if not found[one][0]]
+            zeros = [queue for queue in counts if not counts[queue][0]]
             totals = await self._management.totals(vhost, zeros)
-            found |= {queue: (totals.get(queue), totals.get(queue) == 0 and queue not in leased) for queue in zeros}
-        return found
+            counts |= {queue: (totals.get(queue), totals.get(queue) == 0 and queue not in leased) for queue in zeros}
+        return counts
 
     def _judge(self, place: Place, look: DepthLook) -> None:
         """Empty twice, with nothing out: what came there some time before the first look has gone."""

@@ -23,11 +23,11 @@ async def _looked(
     index: Supervisor, attendants: Mapping[str, VhostRunner], metrics: Metrics
 ) -> dict[tuple[str, str], float]:
     asked = {policy for policy, kind in metrics.thresholds if kind == "oldest"}
-    led = {vhost for vhost, one in attendants.items() if one.leadership.is_ours}
+    led = {vhost for vhost, attendant in attendants.items() if attendant.leadership.is_ours}
     if not asked or not led:
         return {}
     try:
-        found = await asyncio.to_thread(index.reader.oldest)
+        oldest = await asyncio.to_thread(index.reader.oldest)
     except (IndexAway, TooLong, OSError):
         return {}
-    return {key: ms / 1000 for key, ms in found.items() if key[0] in led and key[1] in asked}
+    return {key: ms / 1000 for key, ms in oldest.items() if key[0] in led and key[1] in asked}

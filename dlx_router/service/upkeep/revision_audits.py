@@ -88,5 +88,9 @@ class RevisionAudits:
 
     def _line(self, vhost: str, loaded: LoadedPolicies) -> bytes:
         document = document_of(loaded.policies, vhost, loaded)
-        told = {"revision": loaded.policies.revision, "policies": len(document["policies"]), "packed": packed(document)}
-        return audit(self._router_id, vhost, actor=_ACTOR, action=IN_FORCE, details=told, ts_ms=wall_ms())
+        details = {
+            "revision": loaded.policies.revision,
+            "policies": len(document["policies"]),
+            "packed": packed(document),
+        }
+        return audit(self._router_id, vhost, actor=_ACTOR, action=IN_FORCE, details=details, ts_ms=wall_ms())

@@ -30,10 +30,10 @@ async def _renew(index: Supervisor, vhost: str, runner: VhostRunner, router_id: 
     if now_ms - index.as_of_ms(vhost, now_ms) > CURRENT_MS:
         return
     try:
-        found = await asyncio.to_thread(lambda: left(index.reader.audits_of(vhost, ACTIONS, 0)))
+        searches = await asyncio.to_thread(lambda: left(index.reader.audits_of(vhost, ACTIONS, 0)))
     except (IndexAway, TooLong, OSError):
         return
-    for details in renewal(found, now_ms):
+    for details in renewal(searches, now_ms):
         if runner.leadership.is_ours:
             line = audit(router_id, vhost, actor=_ACTOR, action=KEPT, details=details, ts_ms=now_ms)
             runner.journal.record(line)

@@ -41,7 +41,7 @@ class VhostEvents:
     def __init__(self, vhost: str, began_ms: int) -> None:
         self.vhost, self.began_ms = vhost, began_ms
         self.since_ms = 0  # from when on groups are to be looked at
-        self._surges, self._told = Surges(), _Keys()
+        self._surges, self._notified = Surges(), _Keys()
         self._parked: Parked | None = None
         self._open: set[str] = set()
 
@@ -54,24 +54,24 @@ class VhostEvents:
         if looks:
             last, is_all = looks[-1].last_ms, len(looks) < MOST_GROUPS
             self.since_ms = max(self.since_ms, last - OVERLAP_MS) if is_all else max(self.since_ms + 1, last)
-        for one in looks:
-            surge = self._surges.seen(one.id, one.deaths, steady_ms)
-            if one.ignored:
+        for group in looks:
+            surge = self._surges.seen(group.id, group.deaths, steady_ms)
+            if group.ignored:
                 continue
-            if one.first_ms >= floor and self._told.is_new(one.id):
-                yield self._of_group("group.opened", one, one.id, {})
-            returned = f"{one.id} {one.resolved_ms}"
-            if one.resolved_ms and one.last_ms > max(one.resolved_ms, floor) and self._told.is_new(returned):
-                yield self._of_group("group.returned", one, returned, {})
+            if group.first_ms >= floor and self._notified.is_new(group.id):
+                yield self._of_group("group.opened", group, group.id, {})
+            returned = f"{group.id} {group.resolved_ms}"
+            if group.resolved_ms and group.last_ms > max(group.resolved_ms, floor) and self._notified.is_new(returned):
+                yield self._of_group("group.returned", group, returned, {})
             if surge is not None:
                 rate = {"deaths_5min": surge.deaths, "usual_5min": round(surge.usual, 1)}
-                yield self._of_group("group.surged", one, f"{one.id} {steady_ms}", rate)
+                yield self._of_group("group.surged", group, f"{group.id} {steady_ms}", rate)
 
-    def _of_group(self, kind: str, one: GroupLook, key: str, more: Mapping[str, Any]) -> Notice:
-        error = {name: shortened(getattr(one, name)) for name in ("reason", "error_type", "message", "frame")}
-        times = {"first_ms": one.first_ms, "last_ms": one.last_ms}
-        item = {"group": one.id, "failed_queue": one.failed_queue, **error, "deaths": one.deaths, **times, **more}
-        return Notice(kind, self.vhost, key, (one.failed_queue,), item)
+    def _of_group(self, kind: str, group: GroupLook, key: str, more: Mapping[str, Any]) -> Notice:
+        error = {name: shortened(getattr(group, name)) for name in ("reason", "error_type", "message", "frame")}
+        times = {"first_ms": group.first_ms, "last_ms": group.last_ms}
+        item = {"group": group.id, "failed_queue": group.failed_queue, **error, "deaths": group.deaths, **times, **more}
+        return Notice(kind, self.vhost, key, (group.failed_queue,), item)
 
     def parked(self, counts: Parked, missed: Parked) -> Iterator[Notice]:
         """More letters of a group lie in parking than before; at the first look `missed` are those that nobody told."""
@@ -98,19 +98,19 @@ class VhostEvents:
     def tasks(self, tasks: Iterable[Task], now_ms: int) -> Iterator[Notice]:
         """Tasks that ended by themselves. What a person cancelled or paused is known to a person."""
         floor = self._floor_ms(now_ms)
-        for one in tasks:
-            kind, spec = _STATES.get(one.state), one.spec
-            if kind is None or spec.dry_run or spec.kind is Kind.EXPORT or one.changed_ms < floor:
+        for task in tasks:
+            kind, spec = _STATES.get(task.state), task.spec
+            if kind is None or spec.dry_run or spec.kind is Kind.EXPORT or task.changed_ms < floor:
                 continue
-            key = f"{one.id} {one.change}"
-            if self._told.is_new(key):
-                queues = (spec.queue, *dict.fromkeys(str(group.get("failed_queue")) for group in one.groups))
-                counts = {"sent": one.counts.sent, "meant": outlook(one).letters}
+            key = f"{task.id} {task.change}"
+            if self._notified.is_new(key):
+                queues = (spec.queue, *dict.fromkeys(str(group.get("failed_queue")) for group in task.groups))
+                counts = {"sent": task.counts.sent, "meant": outlook(task).letters}
                 item = {
-                    "task": one.id,
+                    "task": task.id,
                     "kind": str(spec.kind),
                     "queue": spec.queue,
-                    "why": shortened(one.why),
+                    "why": shortened(task.why),
                     **counts,
                 }
                 yield Notice(kind, self.vhost, key, queues, item)
@@ -122,19 +122,19 @@ class ReadinessEvents:
     def __init__(self, router_id: str) -> None:
         self._router_id = router_id
         self._since_ms: int | None = None  # it is not ready
-        self._told = False
+        self._is_notified = False
 
     def look(self, reasons: Iterable[str], steady_ms: int) -> Iterator[Notice]:
         """It has not been ready for a minute, or is again."""
-        why = [shortened(one) for one in reasons]
+        why = [shortened(reason) for reason in reasons]
         if not why:
-            if self._told:
+            if self._is_notified:
                 yield self._notice("router.ready", [])
-            self._since_ms, self._told = None, False
+            self._since_ms, self._is_notified = None, False
             return
         self._since_ms = steady_ms if self._since_ms is None else self._since_ms
-        if not self._told and steady_ms - self._since_ms >= PATIENCE_MS:
-            self._told = True
+        if not self._is_notified and steady_ms - self._since_ms >= PATIENCE_MS:
+            self._is_notified = True
             yield self._notice("router.not-ready", why)
 
     def _notice(self, kind: str, reasons: list[str]) -> Notice:

@@ -53,7 +53,7 @@ class WebhookMessages:
 
     def waiting(self) -> dict[str, int]:
         """By endpoint: how many messages it has not taken."""
-        return {name: len(one) for name, one in self._pending.items()}
+        return {name: len(pending) for name, pending in self._pending.items()}
 
     def add(self, notices: Iterable[Notice], told: Told) -> None:
         """To be told to whoever wants to know it, and was not `told` by an earlier leader."""
@@ -65,7 +65,7 @@ class WebhookMessages:
 
     def adopt(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> Told:
         """What earlier leaders told, as the journal says; what they could not send is sent by us."""
-        told: Told = set()
+        known: Told = set()
         open_: dict[tuple[str, str], Message] = {}
         for action, details in records:
             name = str(details.get("to"))
@@ -73,11 +73,11 @@ class WebhookMessages:
                 open_.pop((name, str(details.get("id"))), None)
             elif (message := of_document(details.get("message"))) is not None:
                 open_[name, message.id] = message
-                told |= {(name, message.kind, str(key)) for key in details.get("keys") or ()}
+                known |= {(name, message.kind, str(key)) for key in details.get("keys") or ()}
         for (name, _), message in open_.items():
             if name in self._pending and not is_over(message.ts_ms, wall_ms()):
                 self._wait(name, message)
-        return told
+        return known
 
     def leave(self, vhost: str) -> None:
         """Another router leads it, and tells."""
@@ -89,23 +89,25 @@ class WebhookMessages:
         """What was gathered is told, and what is due is sent; to be called every now and then."""
         for name in self._endpoints:
             for gathered in self._gatherers[name].due(steady_ms()):
-                self._tell(name, gathered)
+                self._enqueue(name, gathered)
             for message in self._pending[name].expired(wall_ms()):
                 self._finish(name, message, "expired", {})
             self._begin(name)
 
     async def stop(self) -> None:
         """Nothing is being sent when this returns."""
-        for one in self._sending.values():
-            one.cancel()
+        for task in self._sending.values():
+            task.cancel()
         await asyncio.gather(*self._sending.values(), return_exceptions=True)
         self._sending.clear()
 
     # -- one endpoint -------------------------------------------------------------------------------------------
 
-    def _tell(self, name: str, one: Gathered) -> None:
-        message = Message(f"msg_{secrets.token_hex(16)}", one.kind, one.vhost, wall_ms(), one.total, one.items)
-        self._record(one.vhost, TOLD, {"to": name, "message": message.to_document(), "keys": one.keys})
+    def _enqueue(self, name: str, gathered: Gathered) -> None:
+        message = Message(
+            f"msg_{secrets.token_hex(16)}", gathered.kind, gathered.vhost, wall_ms(), gathered.total, gathered.items
+        )
+        self._record(gathered.vhost, TOLD, {"to": name, "message": message.to_document(), "keys": gathered.keys})
         self._wait(name, message)
 
     def _wait(self, name: str, message: Message) -> None:

@@ -108,7 +108,7 @@ class Webhooks:
         except PolicyErrors as error:
             fate = "those of before are told; mend the file"
             self._readiness.note(_NOTE, f"webhooks were refused, {fate}: {error.findings[0]}")
-            log.error("webhooks.refused", errors=[str(one) for one in error.findings[:20]], fate=fate)
+            log.error("webhooks.refused", errors=[str(finding) for finding in error.findings[:20]], fate=fate)
             return
         self._messages.use(endpoints)
         self._readiness.drop_note(_NOTE)
@@ -156,8 +156,10 @@ class Webhooks:
         if not records:
             began = [led.term]
             self._record(vhost, BEGAN, {"since_ms": led.term})
-        told = (of_document(details.get("message")) for action, details in records if action == TOLD)
-        parked = (one.ts_ms - TWICE_MS for one in told if one is not None and one.kind == "letter.parked")
+        messages = (of_document(details.get("message")) for action, details in records if action == TOLD)
+        parked = (
+            message.ts_ms - TWICE_MS for message in messages if message is not None and message.kind == "letter.parked"
+        )
         last = max(parked, default=min(began, default=0))
         led.parked_since_ms = max(last, wall_ms() - GIVE_UP_MS)
         log.info("webhooks.began", vhost=vhost, known=len(led.told), fate="what happens from now on is told")
@@ -170,9 +172,9 @@ class Webhooks:
         def compared() -> None:
             groups, now, steady = reader.groups_since(vhost, events.since_ms), wall_ms(), steady_ms()
             parked, missed = self._parked(led, vhost)
-            found: list[Notice] = [*events.groups(groups, now, steady), *events.parked(parked, missed)]
-            found += [*events.breakers(states, steady), *events.tasks(tasks, now)]
-            self._messages.add(found, led.told)
+            notices: list[Notice] = [*events.groups(groups, now, steady), *events.parked(parked, missed)]
+            notices += [*events.breakers(states, steady), *events.tasks(tasks, now)]
+            self._messages.add(notices, led.told)
 
         await asyncio.to_thread(compared)  # up to 5,000 groups, between which letters go on
 
@@ -180,11 +182,11 @@ class Webhooks:
         """Letters in parking; at the first look those too that came since the last message, if that is not too slow."""
         since, reader = led.parked_since_ms, self._index.reader
         try:
-            found = reader.parked(vhost, since)
+            parked = reader.parked(vhost, since)
         except TooLong:
-            found = reader.parked(vhost)
+            parked = reader.parked(vhost)
         led.parked_since_ms = None
-        return found
+        return parked
 
     def _record(self, vhost: str, action: str, details: Mapping[str, Any]) -> None:
         """Into the journal, where there is one to write to; nobody waits for it."""

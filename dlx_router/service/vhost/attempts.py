@@ -41,14 +41,14 @@ class Attempts:
         """A session ended that began then, by the monotonic clock. Readiness says so, and the log now and then."""
         self._turn += 1
         self._failures = 1 if time.monotonic() - began_s > STEADY_S else self._failures + 1
-        where, said = f"vhost {self._vhost!r}", str(error)
-        self.trouble = printable(redacted(said))
-        self._readiness.set(f"link {self._vhost}", said if said.startswith(where) else f"{where}: {said}")
+        where, reason = f"vhost {self._vhost!r}", str(error)
+        self.trouble = printable(redacted(reason))
+        self._readiness.set(f"link {self._vhost}", reason if reason.startswith(where) else f"{where}: {reason}")
         if self._failures in {1, 5} or self._failures % 50 == 0:
             log.warning(
                 "session.ended",
                 vhost=self._vhost,
-                error=said,
+                error=reason,
                 failures=self._failures,
                 fate="unsettled letters are still in their queues; connecting again",
             )

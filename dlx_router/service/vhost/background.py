@@ -56,8 +56,10 @@ class Background:
         self._metrics.background_failures[task] += 1
         fate = f"letters go on; it is begun again in {pause:g} s"
         log.error("background.failed", task=task, vhost=where or None, error=repr(error), exc_info=error, fate=fate)
-        said = f"task {task!r}" + (f" of vhost {where!r}" if where else "")
-        text = f"{said} ended by an error of its own ({error!r}) and is begun again; the log has more: please report it"
+        subject = f"task {task!r}" + (f" of vhost {where!r}" if where else "")
+        text = (
+            f"{subject} ended by an error of its own ({error!r}) and is begun again; the log has more: please report it"
+        )
         self._readiness.note(_key(task, where), text)
 
 

@@ -33,11 +33,11 @@ def addresses(settings: Settings, first: int = 0) -> Addresses:
     """
 
     def read(vhost: str) -> tuple[Sequence[Host], Login, Tls | None]:
-        found = settings.broker_address()
-        tls = Tls(*settings.tls_files) if found.tls else None
-        hosts = [Host(name, port) for name, port in found.hosts]
+        address = settings.broker_address()
+        tls = Tls(*settings.tls_files) if address.tls else None
+        hosts = [Host(name, port) for name, port in address.hosts]
         start = first % len(hosts)
-        return [*hosts[start:], *hosts[:start]], Login(found.user, found.password.get_secret_value(), vhost), tls
+        return [*hosts[start:], *hosts[:start]], Login(address.user, address.password.get_secret_value(), vhost), tls
 
     return read
 

@@ -190,13 +190,13 @@ async def _leading(leadership: Leadership, work: Work, changed_now: asyncio.Even
             await asyncio.wait({working, hearing}, return_when=asyncio.FIRST_COMPLETED)
             if working.done() and (error := working.exception()) is not None:
                 fate = "no redrive task goes on until it is; tried again"
-                said = str(error) if isinstance(error, RETRIED) else repr(error)  # letters do not wait for tasks
-                once.warn("learn", "redrive.not_leading", vhost=leadership.vhost, error=said, fate=fate)
+                reason = str(error) if isinstance(error, RETRIED) else repr(error)  # letters do not wait for tasks
+                once.warn("learn", "redrive.not_leading", vhost=leadership.vhost, error=reason, fate=fate)
                 await asyncio.wait({hearing}, timeout=pause)
                 pause = min(pause * 2, LONGEST_LOOK_S)
             elif working.done():
                 await hearing
         finally:
-            for one in (working, hearing):
-                one.cancel()
+            for task in (working, hearing):
+                task.cancel()
             await asyncio.gather(working, hearing, return_exceptions=True)

@@ -38,11 +38,11 @@ class OldInboxes:
     async def watch(self, session: Taking, topology: Topology) -> None:
         """Look again and again until cancelled."""
         while True:
-            refused = {queue: await self._refused(session, queue) for queue in await self._found(topology)}
-            self._tell(refused)
+            refused = {queue: await self._refused(session, queue) for queue in await self._existing(topology)}
+            self._report(refused)
             await asyncio.sleep(SOON_S if None in refused.values() else EVERY_S)
 
-    async def _found(self, topology: Topology) -> tuple[str, ...]:
+    async def _existing(self, topology: Topology) -> tuple[str, ...]:
         """Those that stand. Without the management API each is looked for once, and then those that were there."""
         unnamed = self._names.unnamed_inboxes
         asked = unnamed if self._standing is None else self._standing
@@ -53,7 +53,7 @@ class OldInboxes:
                 there = {*await topology.censuses(asked)} if asked else set[str]()
         except (ManagementError, TopologyError):
             return self._standing or ()
-        self._standing = tuple(one for one in unnamed if one in there)
+        self._standing = tuple(queue for queue in unnamed if queue in there)
         return self._standing
 
     async def _refused(self, session: Taking, queue: str) -> str | None:
@@ -68,7 +68,7 @@ class OldInboxes:
         self._once.healed(queue, "inbox.taken", vhost=self._vhost, queue=queue)
         return ""
 
-    def _tell(self, refused: Mapping[str, str | None]) -> None:
+    def _report(self, refused: Mapping[str, str | None]) -> None:
         note = f"inbox shards {self._vhost}"
         if not refused:
             self._readiness.drop_note(note)

@@ -91,7 +91,7 @@ class OwnQueues:
             self._readiness.note(note, f"own queues: policies not verified ({error})")
             return
         self._readiness.drop_note(note)
-        self._tell(reason, self._harmful, vhost, "; ".join(str(problem) for problem in problems))
+        self._report(reason, self._harmful, vhost, "; ".join(str(problem) for problem in problems))
 
     async def _declared(self, vhost: str, topology: Topology | None) -> frozenset[str]:
         """Somebody may have declared our queues before us."""
@@ -102,11 +102,11 @@ class OwnQueues:
             self._readiness.note(note, f"{where}; what cannot be published is not rejected either")
             return frozenset()
         odd, catching = compared(self._names, stands)
-        bad = [str(one) for one in odd if one.harmful]
-        said = "; ".join(bad[:MOST_TOLD]) + (f" and {len(bad) - MOST_TOLD} more" if len(bad) > MOST_TOLD else "")
-        text = f"in vhost {vhost!r} {said}; somebody else declared that: {NOW}" if bad else ""
-        self._tell(f"foreign {vhost}", self._foreign, vhost, text)
-        harmless = "; ".join(str(one) for one in odd if not one.harmful)
+        bad = [str(difference) for difference in odd if difference.harmful]
+        listed = "; ".join(bad[:MOST_TOLD]) + (f" and {len(bad) - MOST_TOLD} more" if len(bad) > MOST_TOLD else "")
+        text = f"in vhost {vhost!r} {listed}; somebody else declared that: {NOW}" if bad else ""
+        self._report(f"foreign {vhost}", self._foreign, vhost, text)
+        harmless = "; ".join(str(difference) for difference in odd if not difference.harmful)
         if harmless:
             self._readiness.note(note, f"in vhost {vhost!r} {harmless}: no letter is lost by that")
         else:
@@ -123,14 +123,14 @@ class OwnQueues:
                 why = str(error)
                 self._unanswered.add(vhost)
         try:
-            found = None if topology is None else await topology.standing()
+            standing = None if topology is None else await topology.standing()
         except Lost:
             raise
         except TopologyError as error:
             return f"{why}; {error}"
-        return f"{why}, DECLARE=never" if found is None else found
+        return f"{why}, DECLARE=never" if standing is None else standing
 
-    def _tell(self, reason: str, into: dict[str, str], vhost: str, text: str) -> None:
+    def _report(self, reason: str, into: dict[str, str], vhost: str, text: str) -> None:
         if text:
             into[vhost] = text
             self._readiness.set(reason, text)

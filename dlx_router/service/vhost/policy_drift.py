@@ -49,34 +49,36 @@ class PolicyDrift:
     async def _look(self, api: Administration, policies: PolicySet, wanted: Sequence[Attachment | Delayed]) -> None:
         snapshot = await api.snapshot(self._vhost)
         heaps = await asyncio.to_thread(dead_letter_destinations.watched, policies, snapshot, self._names)
-        self._tell(dead_letter_destinations.letters(heaps, snapshot), dead_letter_destinations.oldest(heaps, snapshot))
+        self._expose(
+            dead_letter_destinations.letters(heaps, snapshot), dead_letter_destinations.oldest(heaps, snapshot)
+        )
         owned = await self._owned(api)
-        found = await asyncio.to_thread(
+        planned = await asyncio.to_thread(
             plan,
             policies,
             snapshot,
             self._names,
             owned,
             journal=self._journal,
-            delayed=[one for one in wanted if isinstance(one, Delayed)],
-            attachments=[one for one in wanted if isinstance(one, Attachment)],
+            delayed=[source for source in wanted if isinstance(source, Delayed)],
+            attachments=[source for source in wanted if isinstance(source, Attachment)],
         )
-        if has_been_applied(found, snapshot, self._names):
-            self._drift[self._vhost] = drift(found)
+        if has_been_applied(planned, snapshot, self._names):
+            self._drift[self._vhost] = drift(planned)
         else:
             self._drift.pop(self._vhost, None)
 
-    def _tell(self, letters: Mapping[str, int], oldest: Mapping[str, float]) -> None:
+    def _expose(self, letters: Mapping[str, int], oldest: Mapping[str, float]) -> None:
         """Of this vhost; what the others tell stays."""
         of, vhost = self._metrics, self._vhost
-        of.policy_letters = {key: one for key, one in of.policy_letters.items() if key[0] != vhost}
+        of.policy_letters = {key: number for key, number in of.policy_letters.items() if key[0] != vhost}
         of.policy_letters |= {(vhost, policy): number for policy, number in letters.items()}
-        of.policy_oldest = {key: one for key, one in of.policy_oldest.items() if key[0] != vhost}
+        of.policy_oldest = {key: stamp for key, stamp in of.policy_oldest.items() if key[0] != vhost}
         of.policy_oldest |= {(vhost, policy): stamp for policy, stamp in oldest.items()}
 
     def _forget(self) -> None:
         self._drift.pop(self._vhost, None)
-        self._tell({}, {})
+        self._expose({}, {})
 
     async def _owned(self, api: Administration) -> frozenset[str]:
         """Our policies by the ledger; who may only look is told by their names."""

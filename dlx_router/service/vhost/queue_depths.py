@@ -29,24 +29,24 @@ class QueueDepths:
 
     async def look(self, topology: Topology, used: Iterable[int]) -> Seen:
         """What is known; what could not be had is left out. `used`: rungs (ms) that certainly exist."""
-        told = await self._told(topology.vhost)
-        by_name = {self._names.delay(rung): rung for rung in {*used, *self._likely(told)}}
+        stamps = await self._head_stamps(topology.vhost)
+        by_name = {self._names.delay(rung): rung for rung in {*used, *self._likely(stamps)}}
         try:
             depths = await topology.depths(by_name)
         except TopologyError:
             depths = {}
         else:
             self._rungs = frozenset(by_name[name] for name in depths)
-        oldest = {queue: stamp for queue, stamp in (told or {}).items() if stamp is not None}
+        oldest = {queue: stamp for queue, stamp in (stamps or {}).items() if stamp is not None}
         return Seen({str(by_name[name]): depth for name, depth in depths.items()}, oldest)
 
-    def _likely(self, told: Container[str] | None) -> Iterable[int]:
+    def _likely(self, queues: Container[str] | None) -> Iterable[int]:
         """Rungs that may be there: found before, or named by the API, whose list may be some seconds old."""
-        if told is None:
+        if queues is None:
             return RUNGS if self._rungs is None else self._rungs
-        return {*(self._rungs or ()), *(rung for rung in RUNGS if self._names.delay(rung) in told)}
+        return {*(self._rungs or ()), *(rung for rung in RUNGS if self._names.delay(rung) in queues)}
 
-    async def _told(self, vhost: str) -> dict[str, float | None] | None:
+    async def _head_stamps(self, vhost: str) -> dict[str, float | None] | None:
         with contextlib.suppress(ManagementError):
             if self._management is not None:
                 return await self._management.head_timestamps(vhost, self.pattern)

@@ -39,12 +39,12 @@ def foreseen(policies: PolicySet, vhost: str, kinds: Mapping[str, str]) -> Itera
 
     `kinds`: the types of queues, where policies ask for them.
     """
-    found: dict[Resource, None] = {}
+    resources: dict[Resource, None] = {}
     for policy in policies.policies:
         if policy.vhost in {None, vhost}:
             for reason in ("rejected", *policy.on):
-                found |= dict.fromkeys(_needs(policies, vhost, policy.selector, reason, kinds))
-    return islice(found, MAX_FORESEEN)
+                resources |= dict.fromkeys(_needs(policies, vhost, policy.selector, reason, kinds))
+    return islice(resources, MAX_FORESEEN)
 
 
 def _needs(
@@ -114,7 +114,7 @@ class Reloader:
             loaded = await self._loaded()
             swap = await self._prepare(loaded)
         except PolicyErrors as error:
-            self._refused([str(one) for one in error.findings])
+            self._refused([str(finding) for finding in error.findings])
         except Unsteady as error:
             self._refused([str(error)])
         except (TopologyError, TimeoutError, OSError) as error:
@@ -140,8 +140,10 @@ class Reloader:
         self._metrics.revision = loaded.policies.revision
         self._metrics.reloads["success"] += 1
         self._readiness.drop_note(NOTE)
-        for one in loaded.warnings:
-            log.warning("policies.warning", code=one.code, file=one.file, line=one.line, problem=one.message)
+        for warning in loaded.warnings:
+            log.warning(
+                "policies.warning", code=warning.code, file=warning.file, line=warning.line, problem=warning.message
+            )
         log.info(
             "policies.reloaded",
             revision=loaded.policies.revision,

@@ -97,7 +97,7 @@ class VhostRunner:
         self._observe = observe
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
-        self._said = Speaker(readiness)  # by a session
+        self._session_readiness = Speaker(readiness)  # by a session
         self._declare, self._management = declare, management
         self._survey, self._lookout = survey, QueueDepths(names, management)
         self.journal = self._journal = journal
@@ -132,8 +132,8 @@ class VhostRunner:
         self._was_there = remembered()  # what copies needed
         own = (names.observe,) if observe else (*names.inboxes, names.release, names.fifo, names.retired)
         others = OtherNodes(vhost, addresses, names, self._attempts)
-        self._stalls = Stalls(vhost, names, own, metrics, self._said, elsewhere=others.answering)
-        self._old_inboxes = OldInboxes(vhost, names, management, self._said)
+        self._stalls = Stalls(vhost, names, own, metrics, self._session_readiness, elsewhere=others.answering)
+        self._old_inboxes = OldInboxes(vhost, names, management, self._session_readiness)
         self._key_gone = ""  # why
         self._router_id = rules.router_id
         self._reached = False  # whether the broker answered
@@ -167,9 +167,9 @@ class VhostRunner:
         if self._observe:
             return f"vhost {self.vhost!r}: this router observes, and has none of the leader's duties; ask one that runs"
         if self.topology is None:
-            said = "has not begun to attend it" if self._reached else "has no connection to the broker"
+            state = "has not begun to attend it" if self._reached else "has no connection to the broker"
             why = f" ({self._attempts.trouble})" if self._attempts.trouble and not self._reached else ""
-            return f"vhost {self.vhost!r}: this router {said}{why}; see /readyz, and ask again"
+            return f"vhost {self.vhost!r}: this router {state}{why}; see /readyz, and ask again"
         if why := self._watch.leaderless:
             return f"vhost {self.vhost!r}: {why}; see /readyz, and ask again"
         return f"this router does not lead vhost {self.vhost!r}; ask the one that does"
@@ -192,7 +192,8 @@ class VhostRunner:
             except RETRIED as error:
                 self._unreadable.blame(error)
                 self._attempts.failed(error, started)
-                self._said.take_back()  # the next session has other connections, and may attend other queues
+                # The next session has other connections, and may attend other queues.
+                self._session_readiness.take_back()
                 await self._attempts.pause(self._stopping)
 
     async def stop(self) -> int:
@@ -216,8 +217,8 @@ class VhostRunner:
 
     def built(self, rules: Rules, sources: tuple[Wanted, ...]) -> Revision:
         """These rules and queues, as `use` takes them: whatever can fail about them fails here."""
-        found, types = leads(sources), self._kinds.known
-        in_force = InForce.of(rules, self.vhost, queue_types=types, leads=found, attended=self._attends)
+        routes, types = leads(sources), self._kinds.known
+        in_force = InForce.of(rules, self.vhost, queue_types=types, leads=routes, attended=self._attends)
         return Revision(in_force, sources, resting_places(self._names, rules.policies))
 
     def use(self, revision: Revision) -> None:
@@ -263,7 +264,7 @@ class VhostRunner:
                     limits=self._limits,
                     topology=topology,
                     metrics=self._metrics,
-                    readiness=self._said,
+                    readiness=self._session_readiness,
                     sources=self._setting(),
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
@@ -367,7 +368,7 @@ class VhostRunner:
             self._sources,
             self._names,
             self._management,
-            self._said,
+            self._session_readiness,
             self._limits.prefetch,
             lambda queue: resting.search(queue) is not None,
             declare=self._declare,

@@ -148,8 +148,8 @@ class Session:
     async def _connect(self) -> None:
         self._consume_link = self.consumers.link = await self._link("consume")
         self.publish_link = await self._link("publish")
-        said = str(self.publish_link.server.get("version", "0"))
-        version = self.version = tuple(int(part) for part in said.split(".")[:2])
+        version_text = str(self.publish_link.server.get("version", "0"))
+        version = self.version = tuple(int(part) for part in version_text.split(".")[:2])
         self.encoder = (ObserverEncoder if self._observe else Encoder)(
             user=self._login.user,
             last_deaths=version >= LAST_DEATHS_SINCE,

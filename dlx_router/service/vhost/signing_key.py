@@ -71,16 +71,16 @@ class SigningKey:
             topology, on_lost=lambda why: on_lost(str(why)), on_moved=watch.moved, remembered=known
         ) as state:
             reason = f"standby {topology.vhost}"
-            said = asyncio.ensure_future(self._stand_by(reason, topology, state))
+            standby = asyncio.ensure_future(self._stand_by(reason, topology, state))
             active = asyncio.ensure_future(state.wait_active())
             stop = asyncio.ensure_future(stopping.wait())
             try:
                 await asyncio.wait({active, stop}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 stop.cancel()
-                said.cancel()
+                standby.cancel()
                 try:
-                    await asyncio.wait({said})
+                    await asyncio.wait({standby})
                 finally:
                     self._readiness.clear(reason)
             if not active.done():
@@ -101,13 +101,13 @@ class SigningKey:
             try:
                 async with Alarm(await topology.link("alarm")) as alarm:
                     while True:
-                        self._say(reason, state, topology.vhost, await alarm.look(), once)
+                        self._report(reason, state, topology.vhost, await alarm.look(), once)
                         await asyncio.sleep(LOOK_S)
             except _UNHEARD:
-                self._say(reason, state, topology.vhost, "", once)
+                self._report(reason, state, topology.vhost, "", once)
                 await asyncio.sleep(LOOK_S)
 
-    def _say(self, reason: str, state: StateQueue, vhost: str, alarm: str, once: Once) -> None:
+    def _report(self, reason: str, state: StateQueue, vhost: str, alarm: str, once: Once) -> None:
         """Behind an alarm nobody can tell whether another has the queue: what asks for it is not read."""
         if alarm:
             self._readiness.set(reason, f"the broker blocks publishers in vhost {vhost!r}: {alarm}")

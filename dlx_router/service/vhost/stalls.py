@@ -78,7 +78,7 @@ class Stalls:
     def _begin(self) -> None:
         self._stands: dict[str, tuple[Consumer, Stand]] = {}
         self._renewed: dict[str, float] = {}  # subscribed anew, and nothing was delivered since → when
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._asked_last = 0
         self._was_silent = False
         self._silent_looks = 0
@@ -98,19 +98,19 @@ class Stalls:
         asked = self._asked(session.consumers)
         try:
             async with asyncio.timeout(ANSWERS_S):
-                found = await topology.censuses(asked)
+                counts = await topology.censuses(asked)
         except (TimeoutError, TopologyError) as error:
             await self._silent(session, asked, str(error) or f"no answer within {ANSWERS_S:g} s")
             return
         self._silent_looks = 0
-        self._tell_depths({queue: ready for queue, (ready, _) in found.items() if queue in self._own})
+        self._set_depths({queue: ready for queue, (ready, _) in counts.items() if queue in self._own})
         doubted = [
-            queue for queue, (ready, consumers) in found.items() if self._judge(session, queue, ready, consumers)
+            queue for queue, (ready, consumers) in counts.items() if self._judge(session, queue, ready, consumers)
         ]
         if not (self._was_silent and doubted):
             self._was_silent = False
             self._readiness.clear(self._answers)
-        for queue in [queue for queue in self._said if session.consumers.get(queue) is None]:
+        for queue in [queue for queue in self._reported if session.consumers.get(queue) is None]:
             if (
                 self._clock() - self._renewed.get(queue, float("-inf")) > AGAIN_S
             ):  # else it is just being subscribed anew
@@ -119,8 +119,8 @@ class Stalls:
     async def _silent(self, session: Subscribed, asked: Sequence[str], why: str) -> None:
         self._forget_depths()
         self._was_silent, self._silent_looks = True, self._silent_looks + 1
-        said = f"vhost {self._vhost!r}: the broker does not say what lies in our queues: {why}"
-        self._readiness.set(self._answers, said)
+        problem = f"vhost {self._vhost!r}: the broker does not say what lies in our queues: {why}"
+        self._readiness.set(self._answers, problem)
         if self._silent_looks < SILENT_LOOKS or not self._may_give_up:
             return
         if node := await self._elsewhere(asked):
@@ -146,7 +146,7 @@ class Stalls:
     def _asked(self, consumers: Consumers) -> list[str]:
         """Our own, those that may stand still, and some of those that delivered nothing since the last look at them."""
         stands = [queue for queue, (_, stand) in self._stands.items() if stand.look.lacks and queue not in self._own]
-        quiet = [one.queue for one in consumers.attending if self._is_quiet(one)]
+        quiet = [consumer.queue for consumer in consumers.attending if self._is_quiet(consumer)]
         first = self._asked_last % len(quiet) if quiet else 0
         turn = [*islice((*quiet[first:], *quiet[:first]), max(0, MOST - len(stands)))]
         self._asked_last = first + len(turn)
@@ -186,10 +186,10 @@ class Stalls:
             self._object(queue, stand)
             if stand.for_s >= RENEWS_S:
                 self._mend(session, consumer, stand)
-        return queue not in self._said
+        return queue not in self._reported
 
     def _object(self, queue: str, stand: Stand) -> None:
-        self._said.add(queue)
+        self._reported.add(queue)
         look = stand.look
         ready = number_of(look.ready, "ready message")
         what = f"{ready}, and none is delivered"
@@ -202,8 +202,8 @@ class Stalls:
 
     def _moves(self, queue: str) -> None:
         self._renewed.pop(queue, None)
-        if queue in self._said:
-            self._said.discard(queue)
+        if queue in self._reported:
+            self._reported.discard(queue)
             self._readiness.clear(f"stalled {self._vhost}/{queue}")
             log.info("consumer.delivers", vhost=self._vhost, queue=queue)
 
@@ -216,9 +216,9 @@ class Stalls:
             self._renewed[queue] = self._clock()
             del self._stands[queue]
             self._count(queue, NOT_DELIVERED if look.consumers else NO_CONSUMER)
-            told = {"ready": look.ready, "consumers": look.consumers, "seconds": round(stand.for_s)}
+            details = {"ready": look.ready, "consumers": look.consumers, "seconds": round(stand.for_s)}
             fate = "what is here of it is still settled; consuming it anew"
-            log.warning("consumer.resubscribed", vhost=self._vhost, queue=queue, **told, fate=fate)
+            log.warning("consumer.resubscribed", vhost=self._vhost, queue=queue, **details, fate=fate)
             session.resubscribe(queue)
         elif self._is_ours_alone(consumer, look) and self._may_give_up:
             self._given_up_s = self._clock()
@@ -236,7 +236,7 @@ class Stalls:
     def _count(self, queue: str, reason: str) -> None:
         self._metrics.resubscriptions[reason][self._vhost, queue] += 1
 
-    def _tell_depths(self, ready: dict[str, int]) -> None:
+    def _set_depths(self, ready: dict[str, int]) -> None:
         self._forget_depths(queue for queue in self._own if queue not in ready)
         self._metrics.messages_ready |= {(self._vhost, queue): count for queue, count in ready.items()}
 

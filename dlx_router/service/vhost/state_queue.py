@@ -36,19 +36,19 @@ class StateQueueWatch:
         lasts_s = self.missing_s
         return "" if lasts_s is None else f"nobody leads for {lasts_s:.0f} s now ({self.missing})"
 
-    def moved(self, found: Moved) -> None:
+    def moved(self, message: Moved) -> None:
         """Counted; logged once for each kind of junk, with what is known of who wrote it."""
         self._count()
         self._once.warn(
-            found.why,
+            message.why,
             "state.quarantined",
             vhost=self._vhost,
             queue=self._queue,
-            cause=found.why,
-            body_bytes=found.body_bytes,
-            exchange=found.exchange,
-            routing_key=found.routing_key,
-            user=found.user or None,
+            cause=message.why,
+            body_bytes=message.body_bytes,
+            exchange=message.exchange,
+            routing_key=message.routing_key,
+            user=message.user or None,
             by="whoever may publish to the default exchange, or bind this queue (`dlx-router permissions` lists them)",
             fate="kept in the quarantine queue; others of this kind are not logged again",
         )

@@ -108,34 +108,34 @@ class UnreadableHead:
         if not suspects or not self._is_time():
             return False
         self._searched_s = time.monotonic()
-        found: list[Found] = []
+        culprits: list[Found] = []
         refused: dict[str, str] = {}
         place = host, login, tls
         try:
-            await self._look([(one.queue, one.first) for one in suspects], place, found, refused)
-            wider = [(one.queue, one.then) for one in suspects if one.then > one.first]
-            if wider and not found:
-                await self._look(wider, place, found, refused)
+            await self._look([(suspect.queue, suspect.first) for suspect in suspects], place, culprits, refused)
+            wider = [(suspect.queue, suspect.then) for suspect in suspects if suspect.then > suspect.first]
+            if wider and not culprits:
+                await self._look(wider, place, culprits, refused)
         except NotNative:
             return False  # there is nothing of this kind
         except LinkError as error:
             refused["AMQP 1.0"] = str(error)
-        self._wide += any(one.then > 1 and not self._names.is_own(one.queue) for one in suspects)
-        self._said([one.queue for one in suspects], found, refused)
-        return any(not one.left for one in found)
+        self._wide += any(suspect.then > 1 and not self._names.is_own(suspect.queue) for suspect in suspects)
+        self._report([suspect.queue for suspect in suspects], culprits, refused)
+        return any(not culprit.left for culprit in culprits)
 
     def _is_time(self) -> bool:
         return self._fruitless < FRUITLESS or time.monotonic() - self._searched_s > RARELY_S
 
     async def _look(
-        self, wanted: Sequence[tuple[str, int]], place: Place, found: list[Found], refused: dict[str, str]
+        self, wanted: Sequence[tuple[str, int]], place: Place, culprits: list[Found], refused: dict[str, str]
     ) -> None:
         """At so many of the first messages of each queue; so many queues at once as a connection has channels for."""
         for at in range(0, len(wanted), CHANNELS - 1):
-            await self._look_at(wanted[at : at + CHANNELS - 1], place, found, refused)
+            await self._look_at(wanted[at : at + CHANNELS - 1], place, culprits, refused)
 
     async def _look_at(
-        self, wanted: Sequence[tuple[str, int]], place: Place, found: list[Found], refused: dict[str, str]
+        self, wanted: Sequence[tuple[str, int]], place: Place, culprits: list[Found], refused: dict[str, str]
     ) -> None:
         host, login, tls = place
         connection = await connected(host, login, tls=tls)
@@ -143,68 +143,74 @@ class UnreadableHead:
         try:
             await search.through(wanted, self._names.quarantine, self._annotations)
         finally:
-            found += search.found
+            culprits += search.found
             refused |= search.refused
-            for one in search.found:
-                self._tell(one)
+            for culprit in search.found:
+                self._record(culprit)
             await connection.close()
 
     # -- what is told -------------------------------------------------------------------------------------------
 
-    def _annotations(self, one: Found) -> dict[str, str]:
+    def _annotations(self, culprit: Found) -> dict[str, str]:
         return {
-            "x-opt-dlx-router-id": self._letter(one).id,
-            "x-opt-dlx-router-queue": one.queue,
-            "x-opt-dlx-router-cause": f"{Cause.MALFORMED}: {_said(one)}",
+            "x-opt-dlx-router-id": self._letter(culprit).id,
+            "x-opt-dlx-router-queue": culprit.queue,
+            "x-opt-dlx-router-cause": f"{Cause.MALFORMED}: {_cause(culprit)}",
         }
 
-    def _letter(self, one: Found) -> Letter:
+    def _letter(self, culprit: Found) -> Letter:
         """A stand-in: all that is known is where it was, and how it came there."""
-        came = _annotated(one.message)
+        came = _annotated(culprit.message)
         exchange, key = came.get(b"x-exchange", b""), came.get(b"x-routing-key", b"")
-        name = letter_id(self._vhost, one.queue, exchange, key, b"", b"", one.message)
-        return unreadable(name, self._vhost, one.queue, Arrival.INBOX, text(exchange), text(key), now_ms())
+        name = letter_id(self._vhost, culprit.queue, exchange, key, b"", b"", culprit.message)
+        return unreadable(name, self._vhost, culprit.queue, Arrival.INBOX, text(exchange), text(key), now_ms())
 
-    def _tell(self, one: Found) -> None:
+    def _record(self, culprit: Found) -> None:
         """Counted, logged and told to the journal; what stays where it was is said by readiness."""
-        if one.left:
+        if culprit.left:
             log.warning(
                 "letter.unreadable",
                 vhost=self._vhost,
-                queue=one.queue,
-                cause=one.cause,
-                error=one.left,
+                queue=culprit.queue,
+                cause=culprit.cause,
+                error=culprit.left,
                 fate="it stays",
             )
             return
         self._moved += 1
-        self._metrics.deliveries[self._vhost, one.queue] += 1
+        self._metrics.deliveries[self._vhost, culprit.queue] += 1
         self._metrics.settled[self._vhost, Action.QUARANTINE.value] += 1
         self._metrics.unreadable[self._vhost] += 1
-        letter = self._letter(one)
+        letter = self._letter(culprit)
         self._once.warn(
-            f"{one.queue} {one.cause}",
+            f"{culprit.queue} {culprit.cause}",
             "letter.quarantine",
             vhost=self._vhost,
-            queue=one.queue,
-            cause=_said(one),
+            queue=culprit.queue,
+            cause=_cause(culprit),
             letter=letter.id,
             fate=f"moved to the quarantine queue by AMQP 1.0, as it came: {ADVICE}; told once of each kind",
         )
         if self._journal.is_on:
-            self._journal.record(self._event(one, letter))
+            self._journal.record(self._event(culprit, letter))
 
-    def _event(self, one: Found, letter: Letter) -> bytes:
-        ruling = self._event_factory().quarantined(letter, f"{Cause.MALFORMED}: {_said(one)}", self._names.quarantine)
+    def _event(self, culprit: Found, letter: Letter) -> bytes:
+        ruling = self._event_factory().quarantined(
+            letter, f"{Cause.MALFORMED}: {_cause(culprit)}", self._names.quarantine
+        )
         now = now_ms()
         return fragments(letter, ruling).line(
-            letter.id, now, first_ms=now, last_ms=now, crc32=crc32(one.message), size=len(one.message)
+            letter.id, now, first_ms=now, last_ms=now, crc32=crc32(culprit.message), size=len(culprit.message)
         )
 
-    def _said(self, suspects: Sequence[str], found: Sequence[Found], refused: dict[str, str]) -> None:
+    def _report(self, suspects: Sequence[str], culprits: Sequence[Found], refused: dict[str, str]) -> None:
         key, where = f"unreadable {self._vhost}", f"vhost {self._vhost!r}"
-        stays = [f"message {one.number} of queue {one.queue!r}: {_said(one)}; {one.left}" for one in found if one.left]
-        moved = [one for one in found if not one.left]
+        stays = [
+            f"message {culprit.number} of queue {culprit.queue!r}: {_cause(culprit)}; {culprit.left}"
+            for culprit in culprits
+            if culprit.left
+        ]
+        moved = [culprit for culprit in culprits if not culprit.left]
         if moved:
             self._fruitless = 0
             last, moved_now = moved[-1], number_of(self._moved, "message")
@@ -227,8 +233,8 @@ class UnreadableHead:
             )
 
 
-def _said(one: Found) -> str:
-    return f"no AMQP 0-9-1 client can be given it: {one.cause}"
+def _cause(culprit: Found) -> str:
+    return f"no AMQP 0-9-1 client can be given it: {culprit.cause}"
 
 
 def _annotated(message: bytes) -> dict[bytes, bytes]:
@@ -237,9 +243,9 @@ def _annotated(message: bytes) -> dict[bytes, bytes]:
         for section in sections(message):
             if section.code == ANNOTATIONS and section.value.type == "map":
                 return {
-                    key.of: one.of
-                    for key, one in section.value.of
-                    if isinstance(one.of, bytes) and isinstance(key.of, bytes)
+                    key.of: value.of
+                    for key, value in section.value.of
+                    if isinstance(value.of, bytes) and isinstance(key.of, bytes)
                 }
     except Amqp10Error:
         pass
