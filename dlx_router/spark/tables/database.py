@@ -190,7 +190,5 @@ def _segments(parts: list[Part]) -> str:
     names = [(name, duckdb_type(kind)) for name, kind, _ in BY_NAME["segments"].columns]
     rows = [f"({text(part.date)}, {text(part.seg)}, {part.rows}, {part.is_compacted})" for part in parts]
     values = ", ".join(rows or ["(NULL, NULL, NULL, NULL)"])
-    casts = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in names)
-    return (
-        f"SELECT {casts} FROM (VALUES {values}) AS part({', '.join(name for name, _ in names)}) WHERE seg IS NOT NULL"
-    )
+    each = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in names)
+    return f"SELECT {each} FROM (VALUES {values}) AS part({', '.join(name for name, _ in names)}) WHERE seg IS NOT NULL"
