@@ -115,8 +115,8 @@ class Connection:
     def look(self, stream: str, spec: str | int, credit: int) -> list[Message]:
         """As `peek`, and again for a while where nothing comes: a chunk that was just written may not be shown yet."""
         for pause_s in AGAIN_S:
-            if found := self.peek(stream, spec, credit):
-                return found
+            if messages := self.peek(stream, spec, credit):
+                return messages
             time.sleep(pause_s)
         return self.peek(stream, spec, credit)
 
@@ -128,11 +128,11 @@ class Connection:
         """
         channel = self.consume(stream, spec, credit)
         self._send(channel, _passive(stream))
-        found = [_message(event) for event in self._until(commands.Queue.DeclareOk, channel)]
+        messages = [_message(event) for event in self._until(commands.Queue.DeclareOk, channel)]
         self._send(channel, commands.Channel.Close(200, "seen", 0, 0))
         for _ in self._until(commands.Channel.CloseOk, channel):
             pass
-        return found
+        return messages
 
     def read(self, stream: str, start: int, end: int, *, prefetch: int = PREFETCH) -> Iterator[list[Message]]:
         """Every message with start ≤ offset < end, in order, as they come; ends behind the last of them.
@@ -151,7 +151,7 @@ class Connection:
             if unacked * 2 >= prefetch:
                 self._socket.sendall(frames.ack(channel, deliveries[-1].tag, multiple=True))
                 unacked = 0
-            yield [one for one in messages if start <= one.offset < end]
+            yield [message for message in messages if start <= message.offset < end]
 
     def consume(self, stream: str, spec: str | int, credit: int) -> int:
         """A consumer on a channel of its own → the channel."""
@@ -183,13 +183,13 @@ class Connection:
         """AMQP 0-9-1 §2.2.4, without heartbeats: a reader that Spark holds up is no dead one, and reads have limits."""
         self._socket.sendall(b"AMQP\x00\x00\x09\x01")
         self._await(commands.Connection.Start)
-        told: Any = {
+        client_properties: Any = {
             "product": "dlx-router",
             "connection_name": "dlx-router pipeline",
             "capabilities": {"authentication_failure_close": True, "consumer_cancel_notify": True},
         }
         response = f"\0{self._address.user}\0{self._address.password}"
-        self._send(0, commands.Connection.StartOk(told, "PLAIN", response, "en_US"))
+        self._send(0, commands.Connection.StartOk(client_properties, "PLAIN", response, "en_US"))
         tune = self._await(commands.Connection.Tune)
         self._send(0, commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0))
         self._rpc(0, commands.Connection.Open(self._address.vhost), commands.Connection.OpenOk)

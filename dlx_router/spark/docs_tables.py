@@ -20,7 +20,7 @@ def options() -> str:
 
 def event() -> str:
     """Types of the journal's fields as columns, one line."""
-    return ", ".join(f"`{one.name}` {_kind(one.dataType)}" for one in schemas.EVENT.fields)
+    return ", ".join(f"`{field.name}` {_kind(field.dataType)}" for field in schemas.EVENT.fields)
 
 
 def _kind(kind: DataType) -> str:

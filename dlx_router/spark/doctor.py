@@ -45,11 +45,11 @@ def checks(
     archive: Path | None, connection: str, streams: str, *, master: str | None, remote: str | None
 ) -> Iterator[Check]:
     """Every check, as it is made; later ones are left out where earlier ones make them pointless."""
-    found = [_python(), *map(_package, PACKAGES)]
+    earlier = [_python(), *map(_package, PACKAGES)]
     if not remote:
-        found.append(_java())
-    yield from found
-    if all(check.state is not State.FAIL for check in found):
+        earlier.append(_java())
+    yield from earlier
+    if all(check.state is not State.FAIL for check in earlier):
         yield _session(master, remote)
         yield _broker(connection, streams)
     yield _key()
@@ -67,13 +67,13 @@ def _package(name: str) -> Check:
     least, below = PACKAGES[name]
     wanted = f"needs {'.'.join(map(str, least))} or newer" + (f", below {below[0]}" if below else "")
     try:
-        told = importlib.metadata.version(name)
+        installed = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return Check(name, State.FAIL, f"not installed; {wanted}: pip install '.[spark]' in a clone")
-    version = tuple(int(part) for part in told.split(".")[:2] if part.isdigit())
+    version = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
     if version < least or (below and version >= below):
-        return Check(name, State.FAIL, f"{told}; {wanted}: pip install '.[spark]' in a clone")
-    return Check(name, State.OK, told)
+        return Check(name, State.FAIL, f"{installed}; {wanted}: pip install '.[spark]' in a clone")
+    return Check(name, State.OK, installed)
 
 
 def _java() -> Check:
@@ -119,8 +119,8 @@ def _key() -> Check:
     """What tells whether a router wrote an event."""
     path = os.environ.get(KEY_FILE, "")
     if not path:
-        said = f"{KEY_FILE} is not set: events are archived, and whether a router signed them is not known"
-        return Check("key", State.NOTE, said)
+        message = f"{KEY_FILE} is not set: events are archived, and whether a router signed them is not known"
+        return Check("key", State.NOTE, message)
     from dlx_router.service.vhost.signing_key import from_file  # noqa: PLC0415 - only with a key
 
     return _tried("key", lambda: f"{path}: {8 * len(from_file(Path(path)))} bits")
@@ -133,8 +133,8 @@ def _signed(archive: Path) -> Check:
     def count() -> str:
         return ", ".join(f"{n} {name}" for name, n in signatures(Archive(archive)).items()) or "no events yet"
 
-    found = _tried("signed", count)
-    return replace(found, state=State.NOTE) if "bad" in found.said or "none" in found.said else found
+    check = _tried("signed", count)
+    return replace(check, state=State.NOTE) if "bad" in check.said or "none" in check.said else check
 
 
 def _folder(archive: Path) -> Check:
@@ -144,10 +144,10 @@ def _folder(archive: Path) -> Check:
             file.write(b"x")
         return f"{archive}: {shutil.disk_usage(archive).free >> 20} MiB free"
 
-    found = _tried("archive", write)
-    if found.state is State.OK and shutil.disk_usage(archive).free < _LOW_DISK_BYTES:
-        return Check("archive", State.FAIL, f"{found.said}; ingest stops where a disk is full: make room")
-    return found
+    check = _tried("archive", write)
+    if check.state is State.OK and shutil.disk_usage(archive).free < _LOW_DISK_BYTES:
+        return Check("archive", State.FAIL, f"{check.said}; ingest stops where a disk is full: make room")
+    return check
 
 
 def _tried(name: str, look: Callable[[], str]) -> Check:

@@ -44,14 +44,14 @@ def database_error() -> type[Exception]:
 
 def reason(error: Exception) -> str:
     """What DuckDB says, and what now where a disk is full."""
-    said = printable_lines(str(error)).rstrip()
-    return f"{said}\n{scratch.MORE_ROOM}" if any(one in said for one in _FULL) else said
+    message = printable_lines(str(error)).rstrip()
+    return f"{message}\n{scratch.MORE_ROOM}" if any(phrase in message for phrase in _FULL) else message
 
 
 def in_a_line(error: Exception) -> str:
     """The same without where in the SQL of ours it was."""
     first, *others = reason(error).splitlines() or [""]
-    return "; ".join([first, *(one for one in others if one == scratch.MORE_ROOM)])
+    return "; ".join([first, *(line for line in others if line == scratch.MORE_ROOM)])
 
 
 def text(value: str | Path) -> str:
@@ -66,4 +66,4 @@ def listed(values: Iterable[str | Path]) -> str:
 
 def pattern(file: str | Path) -> str:
     """This file and no other: DuckDB takes each name of a file for a pattern, also a folder `archive[1]`."""
-    return "".join(f"[{one}]" if one in "*?[" else one for one in str(file))
+    return "".join(f"[{character}]" if character in "*?[" else character for character in str(file))

@@ -22,30 +22,30 @@ class Envelope(NamedTuple):
 
 def envelope(header: bytes) -> Envelope:
     """Of a header as `wire.events` has it. Of a header that comes twice the first counts that has the right type."""
-    found = properties.parse(header, properties.PROPERTIES_AT)
-    entries = table.entries(found.headers)
+    parsed = properties.parse(header, properties.PROPERTIES_AT)
+    entries = table.entries(parsed.headers)
     mac = version = None
     for name, (_, at, _) in [*entries.items(), *(entries.twins if isinstance(entries, table.Entries) else ())]:
         if name == _MAC and mac is None:
-            mac = value if isinstance(value := table.decode_value(found.headers, at), bytes) else None
+            mac = value if isinstance(value := table.decode_value(parsed.headers, at), bytes) else None
         elif name == _VERSION and version is None:
-            version = value if (value := table.decode_value(found.headers, at)).__class__ is int else None
-    return Envelope(found.content_type == MEDIA_TYPE, mac, version)
+            version = value if (value := table.decode_value(parsed.headers, at)).__class__ is int else None
+    return Envelope(parsed.content_type == MEDIA_TYPE, mac, version)
 
 
 def described(header: bytes) -> tuple[str | None, list[tuple[str, str]], bytes | None, int | None]:
     """Content type, the headers whose value is plain, but for the broker's own, who says to have signed it, format."""
-    found = properties.parse(header, properties.PROPERTIES_AT)
-    kind = None if found.content_type is None else found.content_type.decode(errors="replace")
-    told: dict[str, str] = {}
+    parsed = properties.parse(header, properties.PROPERTIES_AT)
+    kind = None if parsed.content_type is None else parsed.content_type.decode(errors="replace")
+    headers: dict[str, str] = {}
     mac = version = None
-    for name, _, value in table.decode(found.headers):
+    for name, _, value in table.decode(parsed.headers):
         if isinstance(value, _PLAIN) and not name.startswith("x-stream-"):
             key = name.encode(errors="surrogateescape").decode(errors="replace")
-            told.setdefault(key, json.dumps(_text(value), allow_nan=True))
+            headers.setdefault(key, json.dumps(_text(value), allow_nan=True))
             mac = value if name == HEADER and mac is None and isinstance(value, bytes) else mac
             version = value if name == "v" and version is None and value.__class__ is int else version
-    return kind, list(told.items()), mac, version
+    return kind, list(headers.items()), mac, version
 
 
 def _text(value: Any) -> Any:  # noqa: ANN401 - a header's value

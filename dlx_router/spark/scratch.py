@@ -58,26 +58,28 @@ def bound(path: Path) -> int:
 
 def checked(path: Path, variable: str) -> Path:
     """The path. OptionError where it lies in an archive, whose every file means something."""
-    for one in (path, *path.parents):
-        if any((one / name).exists() for name in _NOTES[:2]) and any((one / name).exists() for name in _NOTES[2:]):
-            said = f"temporary files would lie in the archive {one}"
-            raise OptionError(f"{variable} {path}: {said}; name a folder outside of it")
+    for parent in (path, *path.parents):
+        if any((parent / name).exists() for name in _NOTES[:2]) and any(
+            (parent / name).exists() for name in _NOTES[2:]
+        ):
+            problem = f"temporary files would lie in the archive {parent}"
+            raise OptionError(f"{variable} {path}: {problem}; name a folder outside of it")
     return path
 
 
 def _temporary() -> Path:
     """As TMPDIR or the system has it, and never the current folder for want of another."""
     try:
-        found = Path(tempfile.gettempdir()).resolve()
-        is_shared = found != _current() or bool(found.stat().st_mode & stat.S_ISVTX)  # as those of the system are
+        place = Path(tempfile.gettempdir()).resolve()
+        is_shared = place != _current() or bool(place.stat().st_mode & stat.S_ISVTX)  # as those of the system are
     except OSError as error:
         raise OptionError(f"no folder for temporary files can be written ({error}); {MORE_ROOM}") from None
-    named = [Path(one).resolve() for name in ("TMPDIR", "TEMP", "TMP") if (one := os.environ.get(name))]
-    if os.environ.get("TMPDIR") and found not in named:  # Python would fill another disk than was meant
+    named = [Path(value).resolve() for name in ("TMPDIR", "TEMP", "TMP") if (value := os.environ.get(name))]
+    if os.environ.get("TMPDIR") and place not in named:  # Python would fill another disk than was meant
         raise OptionError(f"TMPDIR {named[0]}: cannot be written; make that folder, or name another")
-    if not is_shared and found not in named:
+    if not is_shared and place not in named:
         raise OptionError("no folder for temporary files but the current one can be written; set TMPDIR to another")
-    return found
+    return place
 
 
 def _current() -> Path | None:

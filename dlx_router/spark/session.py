@@ -78,8 +78,8 @@ def _prepare_environment(*, is_local: bool) -> None:
 
 def _aside(java: str) -> dict[str, str]:
     """Where Spark and Java write what does not fit: their defaults are the current folder and /tmp, where it stays."""
-    for one in filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")):  # which wins over ours
-        scratch.checked(Path(one).resolve(), "SPARK_LOCAL_DIRS")
+    for path in filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")):  # which wins over ours
+        scratch.checked(Path(path).resolve(), "SPARK_LOCAL_DIRS")
     folder = scratch.of_process()
     return {
         "spark.local.dir": str(folder),

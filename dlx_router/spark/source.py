@@ -107,7 +107,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = self._asked(lambda one: {stream: one.probe(stream).end for stream in self._options.streams})
+        self._target = self._asked(
+            lambda connection: {stream: connection.probe(stream).end for stream in self._options.streams}
+        )
 
     def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:  # noqa: N802 - Spark's name
         return self._asked(lambda connection: self._latest(connection, start, limit))
@@ -195,7 +197,7 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
     size = 0
     for messages in whole(options, wanted):
         kept += messages
-        size += sum(len(one.body) for one in messages)
+        size += sum(len(message.body) for message in messages)
         if len(kept) >= _BATCH_ROWS or size >= _BATCH_BYTES:
             yield _batch(wanted.stream, kept, signer)
             kept, size = [], 0
@@ -216,8 +218,8 @@ def whole(options: Options, wanted: Range) -> Iterator[list[Message]]:
 
 def _nothing_before(options: Options, wanted: Range, messages: list[Message]) -> None:
     """A stream that begins later than asked says nothing. A gap between offsets is natural, a lost beginning is not."""
-    found = messages[0].offset if messages else wanted.end
-    if found <= wanted.start or not options.fail_on_data_loss:
+    first = messages[0].offset if messages else wanted.end
+    if first <= wanted.start or not options.fail_on_data_loss:
         return
     with options.connect() as other:
         begin = other.probe(wanted.stream).begin
@@ -229,17 +231,17 @@ def _nothing_before(options: Options, wanted: Range, messages: list[Message]) ->
 
 def _batch(stream: str, messages: list[Message], signer: Signer | None) -> pa.RecordBatch:
     kinds, headers, signatures, bodies, reasons = [], [], [], [], []
-    for one in messages:
-        kind, told, mac, version = described(one.header)
-        signatures.append(str(judged(signer, one.body, mac)))
+    for message in messages:
+        kind, plain, mac, version = described(message.header)
+        signatures.append(str(judged(signer, message.body, mac)))
         kinds.append(kind)
-        headers.append(told)
-        body, reason = _opened(kind, one.body, version)
+        headers.append(plain)
+        body, reason = _opened(kind, message.body, version)
         bodies.append(body)
         reasons.append(reason)
     columns = [
         pa.array([stream] * len(messages), pa.string()),
-        pa.array([one.offset for one in messages], pa.int64()),
+        pa.array([message.offset for message in messages], pa.int64()),
         pa.array(kinds, pa.string()),
         pa.array(headers, _ARROW.field("headers").type),
         pa.array(bodies, pa.binary()),
@@ -261,7 +263,7 @@ def _opened(kind: str | None, body: bytes, version: int | None) -> tuple[bytes, 
 
 def _partitions(options: Options, starts: dict[str, int], ends: dict[str, int]) -> list[InputPartition]:
     cut = ranges(starts, ends, most=options.partitions, least_offsets=options.min_offsets)
-    return [InputPartition(one) for one in cut]
+    return [InputPartition(part) for part in cut]
 
 
 def _start(options: Options, stream: str, now: Probe) -> int:

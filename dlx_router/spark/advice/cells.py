@@ -31,7 +31,7 @@ class InForce(NamedTuple):
         """Of the keys in force for this reason."""
         return InForce(
             Ladder.of(policy), policy.max_elapsed_ms, policy.fifo, policy.outage,
-            tuple(one.text for one in policy.never_retry),
+            tuple(condition.text for condition in policy.never_retry),
             reason.partition(":")[0] in policy.retry_on and not policy.discard,
         )  # fmt: skip
 
@@ -64,8 +64,8 @@ class Cell(NamedTuple):
     def of(key: Key, evidence: Evidence, now: InForce | None) -> "Cell":
         """The part of the evidence that is about this key, in order."""
         every = merged((row for row in evidence.tries if row.key == key), by_letter=True)
-        outages = sorted(one for one in evidence.episodes if one.key == key and is_outage(one))
-        within = {one.first_ms for one in outages}
+        outages = sorted(episode for episode in evidence.episodes if episode.key == key and is_outage(episode))
+        within = {outage.first_ms for outage in outages}
         rows = [row for row in every if row.episode_ms not in within]
         fell = [row for row in every if row.episode_ms in within]
         if now is not None and now.outage is not None and recovered_of(fell) > HELD * letters_of(fell):

@@ -87,7 +87,7 @@ class Evidence:
 
     def keys(self) -> list[Key]:
         """Of which anything was tried, sorted."""
-        return sorted({one.key for one in self.tries})
+        return sorted({row.key for row in self.tries})
 
 
 def bucket(ms: int) -> int:
@@ -97,13 +97,13 @@ def bucket(ms: int) -> int:
 
 def merged(rows: Iterable[Tries], *, by_letter: bool = False) -> list[Tries]:
     """The same counts, one row for each attempt and time, in order. `by_letter`: traits and groups stay apart."""
-    found: dict[tuple[Key, int, int, int, tuple[str, ...], str, int | None], list[int]] = {}
+    counts: dict[tuple[Key, int, int, int, tuple[str, ...], str, int | None], list[int]] = {}
     for row in rows:
         apart: tuple[tuple[str, ...], str] = (row.traits, row.group) if by_letter else ((), "")
-        entry = found.setdefault((row.key, row.attempts, row.since, row.at, *apart, row.episode_ms), [0, 0, 0, 0])
+        entry = counts.setdefault((row.key, row.attempts, row.since, row.at, *apart, row.episode_ms), [0, 0, 0, 0])
         for at, count in enumerate((row.recovered, row.failed, row.ended, row.wait_ms)):
             entry[at] += count
-    ordered = sorted(found.items(), key=lambda pair: (*pair[0][:-1], pair[0][-1] is not None, pair[0][-1]))
+    ordered = sorted(counts.items(), key=lambda pair: (*pair[0][:-1], pair[0][-1] is not None, pair[0][-1]))
     return [
         Tries(key, attempts, since, at, recovered, failed, ended, wait_ms, traits, group, episode)
         for (key, attempts, since, at, traits, group, episode), (recovered, failed, ended, wait_ms) in ordered
@@ -122,8 +122,8 @@ def recovered_of(rows: Iterable[Tries]) -> int:
 
 def by_attempt(rows: Sequence[Tries]) -> dict[int, tuple[int, int, int]]:
     """Attempts → (recovered, tried, ms waited by all)."""
-    found: dict[int, tuple[int, int, int]] = {}
+    counts: dict[int, tuple[int, int, int]] = {}
     for row in rows:
-        good, tried, waited = found.get(row.attempts, (0, 0, 0))
-        found[row.attempts] = (good + row.recovered, tried + row.tried, waited + row.wait_ms)
-    return dict(sorted(found.items()))
+        good, tried, waited = counts.get(row.attempts, (0, 0, 0))
+        counts[row.attempts] = (good + row.recovered, tried + row.tried, waited + row.wait_ms)
+    return dict(sorted(counts.items()))

@@ -26,18 +26,18 @@ def conditions_for(rows: Sequence[Tries], known: Sequence[str], prices: Prices) 
 
     Greedy: the one that covers the most letters first, until none is left, or a handful is found.
     """
-    found: list[Hopeless] = []
+    chosen: list[Hopeless] = []
     left = list(rows)
-    while len(found) < MOST_CONDITIONS:
+    while len(chosen) < MOST_CONDITIONS:
         traits = {trait for row in left for trait in row.traits}
-        judged = [one for trait in sorted(traits) if (one := _judged(trait, left, prices)) is not None]
-        new = [one for one in judged if one.condition not in known]
+        judged = [candidate for trait in sorted(traits) if (candidate := _judged(trait, left, prices)) is not None]
+        new = [candidate for candidate in judged if candidate.condition not in known]
         if not new:
             break
-        best = max(new, key=lambda one: (one.letters, one.condition))
+        best = max(new, key=lambda candidate: (candidate.letters, candidate.condition))
         left = [row for row in left if best.condition not in row.traits]
-        found.append(best)
-    return tuple(found)
+        chosen.append(best)
+    return tuple(chosen)
 
 
 def _judged(trait: str, rows: Sequence[Tries], prices: Prices) -> Hopeless | None:
@@ -64,13 +64,13 @@ def is_hopeless(rows: Sequence[Tries], prices: Prices) -> bool:
 
 def groups_without_condition(rows: Sequence[Tries], prices: Prices, taken: Sequence[Hopeless]) -> list[tuple[str, int]]:
     """Failure groups (and their letters) that are hopeless while others are not, and that no condition takes out."""
-    asked = {one.condition for one in taken}
+    asked = {choice.condition for choice in taken}
     left = [row for row in rows if not asked.intersection(row.traits)]
     if is_hopeless(left, prices):
         return []
-    found = []
+    groups = []
     for group in sorted({row.group for row in left if row.group}):
         own = [row for row in left if row.group == group]
         if letters_of(own) >= LETTERS and is_hopeless(own, prices):
-            found.append((group, letters_of(own)))
-    return found
+            groups.append((group, letters_of(own)))
+    return groups

@@ -67,7 +67,7 @@ class QueueAdvice(NamedTuple):
     @property
     def changes(self) -> bool:
         """Whether anything but to keep is advised."""
-        return any(one.verdict != texts.KEEP for one in self.parts)
+        return any(part.verdict != texts.KEEP for part in self.parts)
 
 
 def advise(
@@ -79,20 +79,20 @@ def advise(
     """
     keys = evidence.keys()
     judge = _Judge(prices or Prices(), DOUBT / max(len(keys), 1), seed)
-    found = []
+    advice = []
     for (vhost, queue), own in groupby(keys, key=lambda key: key[:2]):
         cells = [Cell.of(key, evidence, None if known is None else known(key)) for key in own]
         if known is None:
             cells = [cell._replace(now=InForce.recorded(cell.every)) for cell in cells]
-        peaks = {one for one in evidence.peaks if one.key[:2] == (vhost, queue)}
-        rule = breaker_for([one for cell in cells for one in cell.outages], sorted(peaks, key=repr))
-        found.append(judge.queue(vhost, queue, cells, rule))
-    return found
+        peaks = {peak for peak in evidence.peaks if peak.key[:2] == (vhost, queue)}
+        rule = breaker_for([episode for cell in cells for episode in cell.outages], sorted(peaks, key=repr))
+        advice.append(judge.queue(vhost, queue, cells, rule))
+    return advice
 
 
-def changing(found: Iterable[QueueAdvice]) -> list[QueueAdvice]:
+def changing(advice: Iterable[QueueAdvice]) -> list[QueueAdvice]:
     """Those that advise anything."""
-    return [one for one in found if one.changes]
+    return [queue_advice for queue_advice in advice if queue_advice.changes]
 
 
 class _Judge(NamedTuple):
@@ -109,9 +109,9 @@ class _Judge(NamedTuple):
         if rule is None or not free:
             return QueueAdvice(vhost, queue, None, plain)
         pairs = zip(cells, plain, strict=True)
-        held = tuple(self.cell(cell, rule) if cell.outages else one for cell, one in pairs)
-        without, with_it = (sum(one.cost_then * one.letters for one in some) for some in (plain, held))
-        if with_it < without * (1 - ALIKE) and any(one.verdict != texts.KEEP for one in held):
+        held = tuple(self.cell(cell, rule) if cell.outages else advice for cell, advice in pairs)
+        without, with_it = (sum(advice.cost_then * advice.letters for advice in some) for some in (plain, held))
+        if with_it < without * (1 - ALIKE) and any(advice.verdict != texts.KEEP for advice in held):
             return QueueAdvice(vhost, queue, rule, held)
         return QueueAdvice(vhost, queue, None, plain)
 
@@ -122,7 +122,7 @@ class _Judge(NamedTuple):
         if (why := cell.too_little()) is not None:
             return _kept(cell, why, ())
         chosen = conditions_for(cell.rows, cell.now.conditions, self.prices)
-        asked = {one.condition for one in chosen}
+        asked = {choice.condition for choice in chosen}
         rest = [row for row in cell.rows if not asked.intersection(row.traits)]
         spread = Spread(cell, rest, self.prices, rule, seed=self.seed)
         best = spread.best(cell.now, self.doubt)
@@ -149,8 +149,8 @@ class _Judge(NamedTuple):
         assert cell.now is not None
         now, then = cell.now, best or cell.now.ladder
         old, new = spread.effect(now.ladder, now, held=False), spread.effect(then, now)
-        out, tried = sum(one.letters for one in chosen), sum(one.retries for one in chosen)
-        kept = sum(one.recovered for one in chosen)
+        out, tried = sum(choice.letters for choice in chosen), sum(choice.retries for choice in chosen)
+        kept = sum(choice.recovered for choice in chosen)
         of_chosen = tried + (out - kept) * self.prices.redrive, out * self.prices.redrive
         total = spread.letters + out
         letters, retries, recovered = _counted(cell)
@@ -159,7 +159,7 @@ class _Judge(NamedTuple):
             texts.verdict(now.ladder, best, cell.first, some=bool(chosen), held=rule is not None),
             now.ladder,
             None if then == now.ladder else then,
-            tuple(one.condition for one in chosen),
+            tuple(choice.condition for choice in chosen),
             now.conditions,
             letters,
             retries,
@@ -198,8 +198,8 @@ def _kept(cell: Cell, why: str, unknown: tuple[str, ...]) -> Advice:
 def _interval(old: Sequence[Array], new: Sequence[Array], times: float, plus: float) -> Interval:
     """Of what the new way makes less than the old: of all readings the least that is expected, and the widest ends."""
     draws = [(before - after) * times + plus for before, after in zip(old, new, strict=True)]
-    ends = [np.quantile(one, [0.025, 0.975]) for one in draws]
-    expected = min((float(one[0]) for one in draws), key=abs)
-    low, high = float(min(one[0] for one in ends)), float(max(one[1] for one in ends))
+    ends = [np.quantile(draw, [0.025, 0.975]) for draw in draws]
+    expected = min((float(draw[0]) for draw in draws), key=abs)
+    low, high = float(min(end[0] for end in ends)), float(max(end[1] for end in ends))
     # Of few letters most draws may lie to one side of what is expected.
     return Interval(expected, min(low, expected), max(high, expected))

@@ -28,11 +28,11 @@ FINE: Final = 8  # letters are put together whose outage was over after times th
 LATE_MS: Final = 300_000  # held letters look again after so long at the latest: core.breaker.LONGEST_WAIT_MS
 
 
-def is_outage(one: Episode) -> bool:
+def is_outage(episode: Episode) -> bool:
     """Whether the episode's end was the end of its cause, by the ends of 95 % intervals."""
-    before, after = wilson(*one.before)[1], wilson(*one.after)[0]
+    before, after = wilson(*episode.before)[1], wilson(*episode.after)[0]
     is_sharp = before <= MOST_BEFORE and after >= max(LEAST_AFTER, SHARPER * before)
-    return one.letters >= LETTERS and one.last_ms > one.first_ms and is_sharp
+    return episode.letters >= LETTERS and episode.last_ms > episode.first_ms and is_sharp
 
 
 class Ends(NamedTuple):
@@ -60,16 +60,16 @@ class Ends(NamedTuple):
         return self.remaining_ms + np.minimum(self.remaining_ms + PROBE_MS, LATE_MS)
 
 
-def ends_of(found: Iterable[Episode], chance: np.random.Generator, draws: int) -> Ends | None:
+def ends_of(episodes: Iterable[Episode], chance: np.random.Generator, draws: int) -> Ends | None:
     """The reading of these outages; draw 0 is the estimate itself. None for none."""
     counted: dict[int, list[int]] = {}
     good = tried = 0
-    for one in sorted(found):
-        for remaining, letters in one.remaining:
+    for episode in sorted(episodes):
+        for remaining, letters in episode.remaining:
             entry = counted.setdefault(int(FINE * log2(remaining + 1)), [0, 0])
             entry[0] += remaining * letters
             entry[1] += letters
-        good, tried = good + one.after[0], tried + one.after[1]
+        good, tried = good + episode.after[0], tried + episode.after[1]
     if not counted:
         return None
     a, b = good + PRIOR, tried - good + PRIOR
@@ -78,17 +78,17 @@ def ends_of(found: Iterable[Episode], chance: np.random.Generator, draws: int) -
     return Ends(means[:, 0], means[:, 1], fails)
 
 
-def breaker_for(found: Sequence[Episode], peaks: Iterable[Calm]) -> Outage | None:
+def breaker_for(episodes: Sequence[Episode], peaks: Iterable[Calm]) -> Outage | None:
     """Settings that open in each of these outages, and never at what the queue had besides. None: there are none.
 
     Opens at twice the worst calm minute (of all reasons together), which must be at most half of what an outage has.
     """
-    own = {(one.key, one.first_ms) for one in found}
+    own = {(episode.key, episode.first_ms) for episode in episodes}
     calm: dict[object, int] = {}
-    for one in peaks:
-        if (one.key, one.episode_ms) not in own:
-            calm[one.key] = max(calm.get(one.key, 0), one.peak)
+    for minute in peaks:
+        if (minute.key, minute.episode_ms) not in own:
+            calm[minute.key] = max(calm.get(minute.key, 0), minute.peak)
     deaths = max(FEWEST_DEATHS, 2 * sum(calm.values()))
-    if not found or any(2 * deaths > one.typical for one in found):
+    if not episodes or any(2 * deaths > episode.typical for episode in episodes):
         return None
     return Outage(deaths, WITHIN_MS, PROBE_MS)

@@ -26,19 +26,19 @@ class Proposal(NamedTuple):
 
     def beside(self, files: Files) -> Files:
         """The policy files in force, and this one."""
-        name, taken = FILE, {one for one, _ in files}
+        name, taken = FILE, {other for other, _ in files}
         while name in taken:
             name = f"x-{name}"
         return (*files, (name, self.text.encode()))
 
-    def headed(self, said: Sequence[str]) -> "Proposal":
+    def headed(self, comments: Sequence[str]) -> "Proposal":
         """The same below some comments, which end with what could not be written."""
-        lines = [*said, *(f"Not written, {queue}: {why}" for queue, why in self.left)]
-        return self._replace(text="".join(f"# {printable(one)}\n" for one in lines) + self.text)
+        lines = [*comments, *(f"Not written, {queue}: {why}" for queue, why in self.left)]
+        return self._replace(text="".join(f"# {printable(line)}\n" for line in lines) + self.text)
 
 
 def propose(
-    found: Sequence[QueueAdvice], files: Files, *, prefix: str = "dlx-router", types: QueueTypes = ()
+    advice: Sequence[QueueAdvice], files: Files, *, prefix: str = "dlx-router", types: QueueTypes = ()
 ) -> Proposal:
     """The file of all advice that changes anything and that together with `files` means what it should."""
     in_force = judge_of(files, prefix, types).policies
@@ -46,59 +46,61 @@ def propose(
     def written(some: Sequence[QueueAdvice]) -> Proposal:
         return Proposal(_written(some, in_force, types), tuple(some))
 
-    every = changing(found)
+    every = changing(advice)
     if not _wrong(proposal := written(every), files, prefix, types):
         return proposal
-    left = [(one, why) for one in every if (why := _wrong(written([one]), files, prefix, types))]
-    kept = written([one for one in every if one not in [bad for bad, _ in left]])
-    return kept._replace(left=tuple((one.queue, why) for one, why in left))
+    left = [
+        (queue_advice, why) for queue_advice in every if (why := _wrong(written([queue_advice]), files, prefix, types))
+    ]
+    kept = written([queue_advice for queue_advice in every if queue_advice not in [bad for bad, _ in left]])
+    return kept._replace(left=tuple((queue_advice.queue, why) for queue_advice, why in left))
 
 
-def _written(found: Sequence[QueueAdvice], in_force: PolicySet, types: QueueTypes) -> str:
+def _written(advice: Sequence[QueueAdvice], in_force: PolicySet, types: QueueTypes) -> str:
     carried = Carried()
-    carried.take(one.name for one in in_force.policies)
+    carried.take(policy.name for policy in in_force.policies)
     type_of = {(vhost, queue): queue_type for vhost, queue, queue_type in types}
     comments = []
-    for one in found:
-        definition, said = definition_of(one)
+    for queue_advice in advice:
+        definition, reasons = definition_of(queue_advice)
         carried.add(
-            f"advised-{one.queue}",
-            {"queue": one.queue},
+            f"advised-{queue_advice.queue}",
+            {"queue": queue_advice.queue},
             definition,
-            vhost=one.vhost,
-            **_priority(one, in_force, type_of.get((one.vhost, one.queue))),
+            vhost=queue_advice.vhost,
+            **_priority(queue_advice, in_force, type_of.get((queue_advice.vhost, queue_advice.queue))),
         )
-        comments.append(said)
+        comments.append(reasons)
     return policy_file((), list(zip(carried.policies, comments, strict=True)))
 
 
-def _priority(one: QueueAdvice, in_force: PolicySet, queue_type: str | None) -> dict[str, int]:
+def _priority(queue_advice: QueueAdvice, in_force: PolicySet, queue_type: str | None) -> dict[str, int]:
     """Above every policy that holds for the queue now; nothing where it is so without."""
-    chain = in_force.chain(vhost=one.vhost, queue=one.queue, queue_type=queue_type)
-    own = Selector(SelectorKind.QUEUE, one.queue).rank
+    chain = in_force.chain(vhost=queue_advice.vhost, queue=queue_advice.queue, queue_type=queue_type)
+    own = Selector(SelectorKind.QUEUE, queue_advice.queue).rank
     highest = max((policy.priority for policy in chain), default=0)
     if highest > 0 or any(policy.selector.rank <= own and policy.priority == highest for policy in chain):
         return {"priority": highest + 1}
     return {}
 
 
-def definition_of(one: QueueAdvice) -> tuple[dict[str, Any], list[str]]:
+def definition_of(queue_advice: QueueAdvice) -> tuple[dict[str, Any], list[str]]:
     """The keys of a queue's advice as a policy has them, and the reasons."""
     definition: dict[str, Any] = {}
-    said: list[str] = []
-    if one.outage is not None:
-        rule = one.outage
+    reasons: list[str] = []
+    if queue_advice.outage is not None:
+        rule = queue_advice.outage
         definition["outage"] = {
             "deaths": rule.deaths, "within": duration_text(rule.within_ms), "probe-every": duration_text(rule.probe_ms),
         }  # fmt: skip
     on: dict[str, Any] = {}
-    for part in one.parts:
-        said += reasons_of(part)
+    for part in queue_advice.parts:
+        reasons += reasons_of(part)
         if keys := keys_of(part):
             on[part.key.reason] = keys
     if on:
         definition["on"] = on
-    return definition, said
+    return definition, reasons
 
 
 def keys_of(part: Advice) -> dict[str, Any]:
@@ -128,10 +130,10 @@ def _ladder(advised: Ladder, now: Ladder) -> dict[str, Any]:
 
 def reasons_of(part: Advice) -> list[str]:
     """The advice in sentences: what, why, what it would bring, and what cannot be known."""
-    lines = [f"{part.key.reason}: {texts.VERDICTS[part.verdict]}", *(f"  {one}" for one in part.reasons)]
+    lines = [f"{part.key.reason}: {texts.VERDICTS[part.verdict]}", *(f"  {reason}" for reason in part.reasons)]
     if part.verdict != texts.KEEP:
-        lines += [f"  estimate: {one}" for one in effects_of(part)]
-    return [*lines, *(f"  not known: {one}" for one in part.unknown)]
+        lines += [f"  estimate: {effect}" for effect in effects_of(part)]
+    return [*lines, *(f"  not known: {item}" for item in part.unknown)]
 
 
 def effects_of(part: Advice) -> list[str]:
@@ -144,10 +146,10 @@ def effects_of(part: Advice) -> list[str]:
     ]
 
 
-def _ranged(one: Interval, what: str, *, less: bool = False) -> str:
+def _ranged(interval: Interval, what: str, *, less: bool = False) -> str:
     """An interval in words: what it expects is said as more or fewer."""
-    flip = one.expected < 0
-    expected, low, high = (-one.expected, -one.high, -one.low) if flip else one
+    flip = interval.expected < 0
+    expected, low, high = (-interval.expected, -interval.high, -interval.low) if flip else interval
     word = "less" if what.startswith("s ") else "fewer"
     named = "more" if flip == less else word
     return f"{expected:.4g} {named} {what} (95 %: {low:.4g} to {high:.4g})"
@@ -159,25 +161,25 @@ def _wrong(proposal: Proposal, files: Files, prefix: str, types: QueueTypes) -> 
         judge = judge_of(proposal.beside(files), prefix, types)
     except PolicyErrors as errors:
         return "; ".join(finding.message for finding in errors.findings)
-    for one in proposal.advice:
-        for part in one.parts:
+    for queue_advice in proposal.advice:
+        for part in queue_advice.parts:
             now = known_of(judge, part.key)
-            if part.verdict != texts.KEEP and (now is None or not _is(part, one, now)):
+            if part.verdict != texts.KEEP and (now is None or not _is(part, queue_advice, now)):
                 return f"{part.key.reason}: other policies would still decide otherwise"
     return ""
 
 
-def _is(part: Advice, one: QueueAdvice, now: InForce) -> bool:
+def _is(part: Advice, queue_advice: QueueAdvice, now: InForce) -> bool:
     """Whether it is in force."""
     if part.verdict == texts.NEVER:
         return not now.retries
     ladder = part.advised or part.now
     at_once = ladder.delay_ms == 0 == now.ladder.delay_ms and ladder.attempts == now.ladder.attempts
     conditions = not part.conditions or {*part.conditions} <= {*now.conditions}
-    return (at_once or now.ladder == ladder) and conditions and one.outage in {None, now.outage}
+    return (at_once or now.ladder == ladder) and conditions and queue_advice.outage in {None, now.outage}
 
 
 def known_of(judge: Judge, key: Key) -> InForce | None:
     """What is in force for a key; None where no policy is for it."""
-    found = judge.effective(*key)
-    return None if found is None else InForce.of(found, key.reason)
+    policy = judge.effective(*key)
+    return None if policy is None else InForce.of(policy, key.reason)

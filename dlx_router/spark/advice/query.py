@@ -37,7 +37,7 @@ class Gathered(NamedTuple):
 def gather(events: DataFrame, quiet: DataFrame, as_of_ms: int, *, with_traits: bool = True) -> Gathered:
     """What was counted. `events`: with COLUMNS; `quiet`: as `letters` has it. `with_traits`: what conditions need."""
     counts = {row[0]: row[1] for row in events.groupBy(_signature()).count().collect()}
-    believed = next((one.value for one in _BEST if one.value in counts), "")
+    believed = next((signature.value for signature in _BEST if signature.value in counts), "")
     trusted = of_letters(events.where(_signature() == believed))
     left_out = {name: count for name, count in sorted(counts.items()) if name != believed}
     tried = tries(trusted, quiet, as_of_ms).cache()

@@ -83,12 +83,12 @@ class Spread:
         """
         plan, rates = schedule(ladder, self.first, now.most_ms), prices or self._prices
         readings = self._estimate if point else self._drawn
-        own = [cost_of(one.alive(plan.waits_ms, self.first), plan.waits_ms, rates) for one in readings.own]
+        own = [cost_of(reading.alive(plan.waits_ms, self.first), plan.waits_ms, rates) for reading in readings.own]
         if readings.ends is None:
             return own
         fell = self._of_ends(readings.ends, plan, rates, held=held)
         outside = self._letters / self.letters
-        return [one * outside + fell * (1 - outside) for one in own] or [fell]
+        return [cost * outside + fell * (1 - outside) for cost in own] or [fell]
 
     def _of_ends(self, ends: Ends, plan: Schedule, prices: Prices, *, held: bool) -> Array:
         """Of letters that fell into outages; those that die before the breaker opens spend a retry more."""
@@ -102,12 +102,12 @@ class Spread:
 
     def worst(self, ladder: Ladder, now: InForce, *, held: bool = True) -> float:
         """The estimate by the reading that speaks worst of it."""
-        return max(float(one[0]) for one in self.costs(ladder, now, point=True, held=held))
+        return max(float(cost[0]) for cost in self.costs(ladder, now, point=True, held=held))
 
     def effect(self, ladder: Ladder, now: InForce, *, held: bool = True) -> Effect:
         """What becomes of a letter."""
         lost, retries, seconds = (
-            self.costs(ladder, now, prices=Prices(*one), held=held) for one in ((0, 1, 0), (0, 0, 1), (1, 0, 0))
+            self.costs(ladder, now, prices=Prices(*rates), held=held) for rates in ((0, 1, 0), (0, 0, 1), (1, 0, 0))
         )
         return Effect(lost, retries, seconds)
 
@@ -117,7 +117,7 @@ class Spread:
         """Every way and its cost, the cheapest first; of those alike the one that changes least, and loses least."""
         ways = [*candidates(now.ladder, self.first, self._seen, waits=not now.fifo)]
         ways += [now.ladder] if self._rule is not None else []
-        rated = sorted((self.worst(one, now), one) for one in ways)
+        rated = sorted((self.worst(way, now), way) for way in ways)
         cost, best = rated[0]
         alike = [pair for pair in rated if pair[0] <= cost + ALIKE * (cost - self._lost(best, now))]
         alike.sort(key=lambda pair: (_changed(pair[1], now.ladder), self._lost(pair[1], now), pair))
@@ -127,9 +127,9 @@ class Spread:
         """The cheapest way that is surely better than that of now; None: there is none."""
         cost = self.worst(now.ladder, now, held=False)
         cuts = candidates(now.ladder, self.first, self._seen, waits=False)
-        short = [*self.ranked(now)[:_SHORTLIST], *sorted((self.worst(one, now), one) for one in cuts)[:_CUTS]]
-        found = dict.fromkeys(one for then, one in short if then < cost)
-        return next((one for one in found if self.saving(one, now) >= WORTH and self._is_sure(one, now, doubt)), None)
+        short = [*self.ranked(now)[:_SHORTLIST], *sorted((self.worst(way, now), way) for way in cuts)[:_CUTS]]
+        ways = dict.fromkeys(way for then, way in short if then < cost)
+        return next((way for way in ways if self.saving(way, now) >= WORTH and self._is_sure(way, now, doubt)), None)
 
     def saving(self, ladder: Ladder, now: InForce) -> float:
         """The share that it saves of all that could be saved, by the reading that speaks worst of it.
@@ -139,10 +139,10 @@ class Spread:
         old, new = self.costs(now.ladder, now, point=True, held=False), self.costs(ladder, now, point=True)
         each = zip(old, new, self._lost_anyhow(ladder, now), strict=True)
         shares = [(before - after) / max(before - lost, 1e-9) for before, after, lost in each]
-        return float(min(one[0] for one in shares))
+        return float(min(share[0] for share in shares))
 
     def _lost(self, ladder: Ladder, now: InForce) -> float:
-        return min(float(one[0]) for one in self._lost_anyhow(ladder, now))
+        return min(float(cost[0]) for cost in self._lost_anyhow(ladder, now))
 
     def _lost_anyhow(self, ladder: Ladder, now: InForce) -> list[Array]:
         """The cost of the letters that it loses, by each reading."""
@@ -154,6 +154,6 @@ class Spread:
         return all(np.quantile(old - then, doubt) > 0 for old, then in pairs)
 
 
-def _changed(one: Ladder, now: Ladder) -> int:
+def _changed(ladder: Ladder, now: Ladder) -> int:
     """How many keys differ."""
-    return sum(left != right for left, right in zip(one, now, strict=True))
+    return sum(left != right for left, right in zip(ladder, now, strict=True))

@@ -83,13 +83,13 @@ def time_heals(rows: Sequence[Tries], chance: np.random.Generator, draws: int = 
     support = sorted({at for _, at in good})
     places, ends = sorted(good), sorted(ended)
     total, left = sum(tried.values()), sum(ended.values())
-    seen = [good[one] + PRIOR * tried[one] / total for one in places]
-    seen += [ended[one] + PRIOR * (ended[one] / left if left else 1 / len(ends)) for one in ends]
+    seen = [good[place] + PRIOR * tried[place] / total for place in places]
+    seen += [ended[end] + PRIOR * (ended[end] / left if left else 1 / len(ends)) for end in ends]
     weights = np.concatenate([np.array([seen]), chance.gamma(np.array(seen), size=(draws - 1, len(seen)))])
     where = [(bisect_right(support, low), bisect_right(support, high)) for low, high in places]
     where += [(bisect_right(support, end), len(support) + 1) for end in ends]
     same = sorted({*where})  # observations that say the same of a letter count together
-    joined = np.stack([weights[:, [one == pair for pair in where]].sum(axis=1) for one in same], axis=1)
+    joined = np.stack([weights[:, [span == pair for pair in where]].sum(axis=1) for span in same], axis=1)
     shares = _most_likely(joined / joined.sum(axis=1, keepdims=True), same)
     remaining = np.ones((draws, len(EDGES_MS) + 1))
     for column, at in enumerate(support):
@@ -106,8 +106,8 @@ def _most_likely(weights: Array, where: Sequence[tuple[int, int]]) -> Array:
     may = np.array([[begin <= column < end for column in range(columns)] for begin, end in where], dtype=float)
     shares = np.full((weights.shape[0], columns), 1 / columns)
     for _ in range(_ROUNDS):
-        found = np.einsum("dc,oc->do", shares, may)  # threads of a matrix product would cost more than they save
-        moved = shares * np.einsum("do,oc->dc", weights / np.maximum(found, 1e-300), may)
+        likelihoods = np.einsum("dc,oc->do", shares, may)  # threads of a matrix product would cost more than they save
+        moved = shares * np.einsum("do,oc->dc", weights / np.maximum(likelihoods, 1e-300), may)
         still = np.abs(moved - shares).max() < _STILL
         shares = moved
         if still:
@@ -152,22 +152,22 @@ class Held(NamedTuple):
 
 def held(rows: Sequence[Tries]) -> Held:
     """Which readings the deliveries do not refute."""
-    found = Held(not _attempts_matter(rows), not _waits_matter(rows))
-    return found if any(found) else Held(time=True, tries=True)
+    standing = Held(not _attempts_matter(rows), not _waits_matter(rows))
+    return standing if any(standing) else Held(time=True, tries=True)
 
 
 def _attempts_matter(rows: Sequence[Tries]) -> bool:
     """Whether *time heals* is refuted: by it, deliveries of one moment do not differ by which attempt they are."""
     left = time_heals(rows, np.random.default_rng(0), draws=1).left[0]
     cells: dict[tuple[int, int], list[float]] = {}
-    for row in (one for one in rows if one.at - one.since >= _APART or one.since == 0):
+    for row in (row for row in rows if row.at - row.since >= _APART or row.since == 0):
         before = min(row.since, row.at - 1)
         share = 1 - left[row.at] / max(left[before], 1e-9) if before >= 0 else 1 - left[row.at]
         entry = cells.setdefault((row.attempts, row.at), [0.0, 0.0, 0.0])
         for at, value in enumerate((row.recovered, row.tried * share, row.tried * share * (1 - share))):
             entry[at] += value
-    full = [one for one in cells.values() if one[2] >= _FEW]
-    moments = len({at for (_, at), one in cells.items() if one[2] >= _FEW})
+    full = [cell for cell in cells.values() if cell[2] >= _FEW]
+    moments = len({at for (_, at), cell in cells.items() if cell[2] >= _FEW})
     freedom = len(full) - moments  # each moment has a share of its own
     if freedom <= 0:
         return False
@@ -195,16 +195,16 @@ def _cells(rows: Sequence[Tries], least: float) -> list[tuple[int, int]]:
         entry = counts.setdefault(bucket(row.wait_ms // max(row.tried, 1)), [0, 0])
         entry[0] += row.recovered
         entry[1] += row.tried
-    found: list[tuple[int, int]] = []
+    cells: list[tuple[int, int]] = []
     good = tried = 0
     for _, (got, of) in sorted(counts.items()):
         good, tried = good + got, tried + of
         if tried >= least:
-            found.append((good, tried))
+            cells.append((good, tried))
             good = tried = 0
-    if found and tried:
-        found[-1] = (found[-1][0] + good, found[-1][1] + tried)
-    return found
+    if cells and tried:
+        cells[-1] = (cells[-1][0] + good, cells[-1][1] + tried)
+    return cells
 
 
 def _beyond(statistic: float, freedom: int) -> float:

@@ -88,11 +88,11 @@ def reasons(
 def _outages(outages: Sequence[Episode], rule: Outage | None) -> Iterator[str]:
     if not outages:
         return
-    longest = max(one.last_ms - one.first_ms for one in outages)
+    longest = max(outage.last_ms - outage.first_ms for outage in outages)
     before, after = ([sum(pair) for pair in zip(*some, strict=True)] for some in (
-        [one.before for one in outages], [one.after for one in outages]
+        [outage.before for outage in outages], [outage.after for outage in outages]
     ))  # fmt: skip
-    letters = number_of(sum(one.letters for one in outages), "letter")
+    letters = number_of(sum(outage.letters for outage in outages), "letter")
     many = "an outage" if len(outages) == 1 else f"{len(outages)} outages"
     yield (
         f"{many} of up to {about(longest)}, {letters}: "
@@ -105,10 +105,10 @@ def _outages(outages: Sequence[Episode], rule: Outage | None) -> Iterator[str]:
 
 
 def _conditions(chosen: Sequence[Hopeless]) -> Iterator[str]:
-    for one in chosen:
-        retries = number_of(one.retries, "retry", "retries")
-        tried = f"{one.recovered} of {number_of(one.letters, 'letter')} recovered by {retries}"
-        yield f"{one.condition}: {tried} (at most {percent(one.high)})"
+    for choice in chosen:
+        retries = number_of(choice.retries, "retry", "retries")
+        tried = f"{choice.recovered} of {number_of(choice.letters, 'letter')} recovered by {retries}"
+        yield f"{choice.condition}: {tried} (at most {percent(choice.high)})"
 
 
 def _attempts(rows: Sequence[Tries], then: Ladder, first: int) -> Iterator[str]:
@@ -125,20 +125,20 @@ def unknown(rows: Sequence[Tries], then: Ladder, *, is_plain: bool) -> tuple[str
     if not rows:
         return ()
     latest = max(row.at for row in rows)
-    said = [f"no letter was tried later than {about(EDGES_MS[min(latest, len(EDGES_MS) - 1)])} after its first death"]
+    gaps = [f"no letter was tried later than {about(EDGES_MS[min(latest, len(EDGES_MS) - 1)])} after its first death"]
     last, (good, tried, _) = list(by_attempt(rows).items())[-1]
     low = wilson(good, tried)[0]
     if low > _LAST_PAYS and last + 1 <= then.attempts:
-        said.append(
+        gaps.append(
             f"delivery {last + 1}, the last that was made, still saved {_share(good, tried)}: "
             "one more may pay, but nobody tried; allow it for a week and ask again"
         )
     if not is_plain:
-        said.append(
+        gaps.append(
             "waits of an attempt varied too little to tell whether the wait helped or the attempt: "
             "redelivery-collision-avoidance-factor: 0.5 for a week would tell"
         )
-    return tuple(said)
+    return tuple(gaps)
 
 
 def untold(group: str, letters: int) -> str:

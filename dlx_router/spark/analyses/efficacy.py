@@ -46,7 +46,7 @@ def retry_efficacy(tried: DataFrame) -> DataFrame:
 
 def episodes(events: DataFrame, gap_ms: int = GAP_MS) -> DataFrame:
     """Stretches of time in which a queue had deaths of one reason without a pause of `gap_ms`. EPISODES_SCHEMA."""
-    found = (
+    grouped = (
         stretched(of_letters(events).where(is_death()), "ts_ms", gap_ms)
         .groupBy(*_QUEUE, "number")
         .agg(
@@ -56,7 +56,7 @@ def episodes(events: DataFrame, gap_ms: int = GAP_MS) -> DataFrame:
             f.count("*").alias("deaths"),
         )
     )
-    length = found.withColumn("length_ms", f.col("last_ms") - f.col("first_ms"))
+    length = grouped.withColumn("length_ms", f.col("last_ms") - f.col("first_ms"))
     return shaped(length, EPISODES_SCHEMA).orderBy("first_ms", *_QUEUE)
 
 

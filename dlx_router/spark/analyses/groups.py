@@ -14,7 +14,7 @@ GROUPS_SCHEMA: Final = (
     "letters long, deaths long, recovered long, lost long, open long, lost_share double, first_ms long, last_ms long, "
     "sample_ids array<string>"
 )
-_SAID: Final = ("reason", "error_type", "error_template")  # the same in all of a group
+_COMMON: Final = ("reason", "error_type", "error_template")  # the same in all of a group
 
 
 def failure_groups(events: DataFrame, found: DataFrame) -> DataFrame:
@@ -29,12 +29,12 @@ def failure_groups(events: DataFrame, found: DataFrame) -> DataFrame:
         f.count("*").alias("deaths"),
         f.min("ts_ms").alias("first_ms"),
         f.max("ts_ms").alias("last_ms"),
-        *(f.any_value(name).alias(name) for name in _SAID),
+        *(f.any_value(name).alias(name) for name in _COMMON),
     )
     ended = each.join(found.select(*KEY, "outcome"), list(KEY), "left")
     is_open, is_good = f.col("outcome").isin(*UNDECIDED), f.col("outcome") == RECOVERED
     counted = ended.groupBy("fingerprint", "vhost", "failed_queue").agg(
-        *(f.any_value(name).alias(name) for name in _SAID),
+        *(f.any_value(name).alias(name) for name in _COMMON),
         f.count("*").alias("letters"),
         f.sum("deaths").alias("deaths"),
         f.count_if(is_good).alias("recovered"),

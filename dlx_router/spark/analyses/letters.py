@@ -85,16 +85,16 @@ def letters(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     outcome: recovered, or the last kind (dead_lettered, parked, quarantined, discarded, held, retired …), or open.
     `deaths`: decided failures, of all its stays; `recovered_ms`: when it was given back for the last time.
     """
-    told = of_letters(events).where(_speaks())
+    speaking = of_letters(events).where(_speaks())
     latest = f.max_by(_facts(), _order())
-    found = told.groupBy(*KEY).agg(
+    grouped = speaking.groupBy(*KEY).agg(
         latest.alias("last"),
         f.min("first_death_ms").alias("first_death_ms"),
         f.sum((is_death() & (f.col("kind") != "held")).cast("long")).alias("deaths"),
         f.max("redrives").alias("redrives"),
         f.max("redrive_id").alias("redrive_id"),
     )
-    last = found.select(*KEY, "first_death_ms", "deaths", "redrives", "redrive_id", "last.*")
+    last = grouped.select(*KEY, "first_death_ms", "deaths", "redrives", "redrive_id", "last.*")
     known = last.join(f.broadcast(quiet), ["vhost", "failed_queue", "reason"], "left")
     ended = known.withColumn("outcome", f.expr(fate_sql(as_of_ms=as_of_ms, window=_WINDOW)))
     recovered = f.when(f.col("outcome") == RECOVERED, f.col("given_back_ms"))
@@ -119,11 +119,11 @@ def _order() -> Column:
     return f.struct(*ORDER)
 
 
-def _walked(told: DataFrame) -> DataFrame:
+def _walked(events: DataFrame) -> DataFrame:
     """Each event that speaks, with the next one of its letter and the last."""
     own = Window.partitionBy(*KEY).orderBy(*ORDER)
     whole = own.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    steps = told.where(_speaks())
+    steps = events.where(_speaks())
     return steps.select(
         *(name for name in NEEDED if name not in {"event_id", "cause"}),
         f.col("ts_ms").alias("decided_ms"),

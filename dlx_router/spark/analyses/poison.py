@@ -28,8 +28,8 @@ def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = POISON
     body_sha256.
     """
     hashes = of_letters(events).where(is_death()).groupBy(*KEY)
-    told = found.join(hashes.agg(f.max("body_sha256").alias("body_sha256")), list(KEY), "left")
-    named = told.withColumn("message", f.coalesce("body_sha256", "id")).withColumn(
+    hashed = found.join(hashes.agg(f.max("body_sha256").alias("body_sha256")), list(KEY), "left")
+    named = hashed.withColumn("message", f.coalesce("body_sha256", "id")).withColumn(
         "known_by", f.when(f.col("body_sha256").isNotNull(), "body_sha256").otherwise("id")
     )
     counted = named.groupBy("vhost", "failed_queue", "message", "known_by").agg(
@@ -71,10 +71,10 @@ def redrive_success(tried: DataFrame, found: DataFrame) -> DataFrame:
         f.max("last_ms").alias("last_ms"),
     )
     closed = f.col("letters") - f.col("open")
-    told = counted.withColumns(
+    result = counted.withColumns(
         {
             "lost": closed - f.col("recovered"),
             **rated("recovered_share", f.col("recovered"), closed),
         }
     )
-    return shaped(told, REDRIVES_SCHEMA).orderBy("first_ms", "redrive_id", "vhost", "failed_queue")
+    return shaped(result, REDRIVES_SCHEMA).orderBy("first_ms", "redrive_id", "vhost", "failed_queue")

@@ -18,14 +18,14 @@ SLO_SCHEMA: Final = (
 )
 
 
-def time_to_recovery(found: DataFrame) -> DataFrame:
+def time_to_recovery(letters: DataFrame) -> DataFrame:
     """How many letters recovered, and how long that took from the first death; by queue and reason. RECOVERY_SCHEMA.
 
     The time ends when the letter was given back for the last time: when its consumer was done with it nobody tells.
     """
     good, is_open = f.col("outcome") == RECOVERED, f.col("outcome").isin(*UNDECIDED)
     took = f.when(good, f.col("recovered_ms") - f.col("first_death_ms"))
-    counted = found.groupBy("vhost", "failed_queue", "reason").agg(
+    counted = letters.groupBy("vhost", "failed_queue", "reason").agg(
         f.count("*").alias("letters"),
         f.count_if(good).alias("recovered"),
         f.count_if(good & (f.col("redrives") > 0)).alias("by_redrive"),
@@ -34,15 +34,15 @@ def time_to_recovery(found: DataFrame) -> DataFrame:
     )
     closed = f.col("letters") - f.col("open")
     whole = counted.withColumn("lost", closed - f.col("recovered"))
-    told = whole.withColumns(
+    result = whole.withColumns(
         {
             **rated("recovered_share", f.col("recovered"), closed),
         }
     )
-    return shaped(told, RECOVERY_SCHEMA).orderBy(f.desc("letters"), "vhost", "failed_queue", "reason")
+    return shaped(result, RECOVERY_SCHEMA).orderBy(f.desc("letters"), "vhost", "failed_queue", "reason")
 
 
-def slo_burn(found: DataFrame, *, objective: float, within_ms: int) -> DataFrame:
+def slo_burn(letters: DataFrame, *, objective: float, within_ms: int) -> DataFrame:
     """How fast each queue uses up its error budget. SLO_SCHEMA.
 
     Good: recovered within `within_ms` of the first death. Of all letters that have an end (or are open for longer than
@@ -51,12 +51,12 @@ def slo_burn(found: DataFrame, *, objective: float, within_ms: int) -> DataFrame
     took = f.col("recovered_ms") - f.col("first_death_ms")
     good = (f.col("outcome") == RECOVERED) & (took <= within_ms)
     is_open = f.col("outcome").isin(*UNDECIDED)
-    counted = found.groupBy("vhost", "failed_queue").agg(
+    counted = letters.groupBy("vhost", "failed_queue").agg(
         f.count("*").alias("letters"), f.count_if(good).alias("good"), f.count_if(is_open).alias("open")
     )
     closed = f.col("letters") - f.col("open")
     whole = counted.withColumn("bad", closed - f.col("good"))
-    told = whole.withColumns(
+    result = whole.withColumns(
         {
             **rated("good_share", f.col("good"), closed),
             "objective": f.lit(objective),
@@ -64,4 +64,4 @@ def slo_burn(found: DataFrame, *, objective: float, within_ms: int) -> DataFrame
             "burn": share(f.col("bad"), closed) / (1 - objective),
         }
     )
-    return shaped(told, SLO_SCHEMA).orderBy(f.desc_nulls_last("burn"), "vhost", "failed_queue")
+    return shaped(result, SLO_SCHEMA).orderBy(f.desc_nulls_last("burn"), "vhost", "failed_queue")

@@ -10,7 +10,7 @@ from dlx_router.spark.intervals import Z
 def shaped(frame: DataFrame, schema: str) -> DataFrame:
     """The columns of the schema (DDL), in its order and of its types; anything else is left out."""
     wanted = struct(schema)
-    return frame.select(*(f.col(one.name).cast(one.dataType).alias(one.name) for one in wanted))
+    return frame.select(*(f.col(field.name).cast(field.dataType).alias(field.name) for field in wanted))
 
 
 def share(good: Column, of: Column) -> Column:
@@ -50,6 +50,6 @@ def quantiles(of: Column, name: str) -> list[Column]:
 
 def struct(ddl: str) -> StructType:
     """The schema that DDL says."""
-    found = StructType.fromDDL(ddl)
-    assert isinstance(found, StructType)
-    return found
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    return schema

@@ -161,7 +161,7 @@ class Aggregates:
 
     def _missing(self, parts: Iterable[Part], torn: Collection[Path]) -> list[Part]:
         """Parts whose aggregate is not there, is known to be torn, or says that it is another's."""
-        return [part for part in parts if self._file(part) in torn or _said(self._file(part)) != _mark(part)]
+        return [part for part in parts if self._file(part) in torn or _footer_mark(self._file(part)) != _mark(part)]
 
     def _make_all(self, database: "DuckDBPyConnection", wanted: Iterable[tuple[Part, Path]]) -> None:
         with ThreadPoolExecutor() as threads:
@@ -186,10 +186,10 @@ class Aggregates:
                 try:
                     return answer(database, listed(map(pattern, files))) if files else []
                 except database_error() as error:
-                    found = {file for file in files if not _is_whole(database, file)}  # or its day was compacted
-                    if not left or not found:
+                    broken = {file for file in files if not _is_whole(database, file)}  # or its day was compacted
+                    if not left or not broken:
                         raise ArchiveError(f"{self._folder}: cannot be read: {reason(error)}") from None
-                    torn |= found
+                    torn |= broken
         raise AssertionError
 
     def _files(self, database: "DuckDBPyConnection", since: str, aside: Path, torn: set[Path]) -> list[Path]:
@@ -207,8 +207,10 @@ class Aggregates:
     def _may_write(self) -> bool:
         """Whether this user may make files there, for each day too; root may not where it is mounted read-only."""
         places = (self._folder / _FORMAT, self._folder, self._archive.root)
-        place = next((one for one in places if one.exists()), places[-1])
-        return all(os.access(one, os.W_OK | os.X_OK) for one in (place, *self._folder.glob(f"{_FORMAT}/event_date=*")))
+        place = next((place for place in places if place.exists()), places[-1])
+        return all(
+            os.access(folder, os.W_OK | os.X_OK) for folder in (place, *self._folder.glob(f"{_FORMAT}/event_date=*"))
+        )
 
     def _file(self, part: Part) -> Path:
         return self._folder / _FORMAT / f"event_date={part.date}" / f"seg={part.seg}.parquet"
@@ -222,8 +224,8 @@ class Aggregates:
             aside.replace(out)
         except database_error() as error:
             if part.folder.exists():
-                said = f"cannot be read, or its aggregate not written: {reason(error)}"
-                raise ArchiveError(f"{part.folder}: {said}") from None
+                problem = f"cannot be read, or its aggregate not written: {reason(error)}"
+                raise ArchiveError(f"{part.folder}: {problem}") from None
         except OSError as error:
             if part.folder.exists():  # else `prune` took it away
                 raise ArchiveError(f"{out}: {error.strerror}; who asks for groups has to write there") from None
@@ -237,13 +239,13 @@ def _mark(part: Part) -> str:
     return f"{_MADE} {part.date} {part.seg} {part.rows}"
 
 
-def _said(file: Path) -> str:
+def _footer_mark(file: Path) -> str:
     """What a file says of itself; "" where it is not there, or is none."""
     try:
-        told = pq.read_metadata(file).metadata or {}
+        metadata = pq.read_metadata(file).metadata or {}
     except (OSError, pa.ArrowException):
         return ""
-    return bytes(told.get(_MARK.encode(), b"")).decode(errors="replace")
+    return bytes(metadata.get(_MARK.encode(), b"")).decode(errors="replace")
 
 
 def _is_whole(database: "DuckDBPyConnection", file: Path) -> bool:
@@ -268,5 +270,5 @@ def _is_being_made(file: Path) -> bool:
 
 
 def _rows(database: "DuckDBPyConnection", query: str) -> Rows:
-    found = database.sql(query)
-    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+    relation = database.sql(query)
+    return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]

@@ -22,13 +22,15 @@ _BRACKET, _BRACE, _END, _RETURN, _ASCII = b"["[0], b"{"[0], b"\n"[0], b"\r"[0], 
 _DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
 _OWN_TEXT: Final = frozenset({"event_id", "id", "line", *FURTHER})
 _SHARED_TEXT: Final = frozenset(
-    one.name for one in lines.FILE if pa.types.is_string(one.type) and one.name not in _OWN_TEXT
+    field.name for field in lines.FILE if pa.types.is_string(field.type) and field.name not in _OWN_TEXT
 )
 _MEMBERS: Final[pa.StructType] = lines.EVENT.field("props").type
 _DEATH: Final[pa.StructType] = lines.EVENT.field("deaths").type.value_type
 
 
-COLUMNS: Final = pa.schema([one.with_type(_DICTIONARY) if one.name in _SHARED_TEXT else one for one in lines.FILE])
+COLUMNS: Final = pa.schema(
+    [field.with_type(_DICTIONARY) if field.name in _SHARED_TEXT else field for field in lines.FILE]
+)
 """`lines.FILE`; what many rows share is a dictionary."""
 
 
@@ -53,8 +55,8 @@ class Fast(NamedTuple):
 def encoded(rows: pa.Table) -> pa.Table:
     """A table of `lines.FILE` as one of `COLUMNS`."""
     pairs = zip(rows.column_names, rows.columns, strict=True)
-    told = [one.dictionary_encode() if name in _SHARED_TEXT else one for name, one in pairs]
-    return pa.table(told, schema=COLUMNS)
+    columns = [column.dictionary_encode() if name in _SHARED_TEXT else column for name, column in pairs]
+    return pa.table(columns, schema=COLUMNS)
 
 
 def read(messages: Sequence[Text], ingest_ts: int) -> Fast:
@@ -67,13 +69,13 @@ class _Batch:
 
     def __init__(self, messages: Sequence[Text]) -> None:
         self._messages = messages
-        ended = [one.text if one.text.endswith(b"\n") else one.text + b"\n" for one in messages]
+        ended = [message.text if message.text.endswith(b"\n") else message.text + b"\n" for message in messages]
         self._buffer = b"".join(ended)
         self._bytes = np.frombuffer(self._buffer, np.uint8)
         behind = np.flatnonzero(self._bytes == _END) + 1
         self._starts: Numbers = np.concatenate(([0], behind[:-1]))
         self._lengths = behind - self._starts
-        self._ends = np.cumsum([len(one) for one in ended])
+        self._ends = np.cumsum([len(text) for text in ended])
         self._of = np.searchsorted(self._ends, self._starts, side="right")  # a line's message
         first = self._bytes[self._starts]
         self._is_row = first == _BRACKET
@@ -93,7 +95,7 @@ class _Batch:
             rows = rows if is_known.all() else rows.filter(pa.array(is_known))
             table = _Table(self._messages, rows, self._shared).made(ingest_ts) if rows.num_rows else None
         odd = [*self._odd(at, np.flatnonzero(~fits))]
-        return Fast(table, odd, [self._messages[one] for one in np.flatnonzero(left).tolist()])
+        return Fast(table, odd, [self._messages[number] for number in np.flatnonzero(left).tolist()])
 
     def _line(self, at: int) -> bytes:
         start = int(self._starts[at])
@@ -131,20 +133,20 @@ class _Batch:
         counts = np.asarray(pc.list_value_length(rows["times"]))
         is_known &= self._shared.deaths()[shared] == counts
         placed = {"message": message[plain], "idx": place[plain], "shared": shared}
-        for name, one in placed.items():
-            rows = rows.append_column(name, pa.array(one))
+        for name, values in placed.items():
+            rows = rows.append_column(name, pa.array(values))
         return rows, is_known
 
     def _odd(self, at: Numbers, odd: Numbers) -> Iterable[tuple[lines.Place, bytes]]:
         message = self._of[at]
         place = np.arange(len(at)) - np.searchsorted(message, message)
-        for one in odd.tolist():
-            told = self._messages[int(message[one])]
-            low = np.searchsorted(self._of[self._shared_at], message[one])
-            before = self._shared_at[low : np.searchsorted(self._shared_at, at[one])]
+        for row in odd.tolist():
+            text = self._messages[int(message[row])]
+            low = np.searchsorted(self._of[self._shared_at], message[row])
+            before = self._shared_at[low : np.searchsorted(self._shared_at, at[row])]
             known = [reading.shared_of(self._line(line)) for line in before.tolist()]
-            line = reading.line_of(self._line(int(at[one])), known)
-            yield lines.Place(told.stream, told.offset, told.signature, int(place[one])), line
+            line = reading.line_of(self._line(int(at[row])), known)
+            yield lines.Place(text.stream, text.offset, text.signature, int(place[row])), line
 
 
 class _Table:
@@ -160,7 +162,7 @@ class _Table:
     def made(self, ingest_ts: int) -> pa.Table:
         further = {name: self._further(name) for name in FURTHER}
         templates, prints = self._groups(further["error"])
-        found = {
+        values = {
             **self._placed(ingest_ts),
             **self._times(),
             **further,
@@ -173,7 +175,7 @@ class _Table:
             "fingerprint": prints,
             "line": pa.nulls(self._count, pa.string()),
         }
-        every = [found[one.name] if one.name in found else self._common(one) for one in COLUMNS]
+        every = [values[field.name] if field.name in values else self._common(field) for field in COLUMNS]
         return pa.table(every, schema=COLUMNS)
 
     def _own(self, name: str) -> pa.Array:
@@ -182,9 +184,9 @@ class _Table:
     def _placed(self, ingest_ts: int) -> dict[str, pa.Array]:
         message = self._own("message")
         return {
-            "stream": _encoded(pa.array([one.stream for one in self._messages]), message),
-            "signature": _encoded(pa.array([one.signature for one in self._messages]), message),
-            "offset": pa.array([one.offset for one in self._messages], pa.int64()).take(message),
+            "stream": _encoded(pa.array([text.stream for text in self._messages]), message),
+            "signature": _encoded(pa.array([text.signature for text in self._messages]), message),
+            "offset": pa.array([text.offset for text in self._messages], pa.int64()).take(message),
             "idx": self._own("idx").cast(pa.int32()),
             "ingest_ts": pa.repeat(pa.scalar(ingest_ts, lines.FULL.field("ingest_ts").type), self._count),
         }
@@ -201,10 +203,10 @@ class _Table:
 
     def _common(self, field: pa.Field) -> pa.Array:
         """What rows share of a field."""
-        said = self._shared.column(field.name)
-        if said.null_count == len(said):
+        column = self._shared.column(field.name)
+        if column.null_count == len(column):
             return pa.nulls(self._count, field.type)
-        return _encoded(said, self._at) if field.type == _DICTIONARY else said.take(self._at)
+        return _encoded(column, self._at) if field.type == _DICTIONARY else column.take(self._at)
 
     def _further(self, name: str) -> pa.Array:
         """Of a field that rows may say themselves."""
@@ -212,11 +214,11 @@ class _Table:
 
     def _members(self) -> pa.StructArray:
         """`props` of the shared line and of the row together; null where neither has any."""
-        said = self._shared.column("props")
-        columns, is_there = [], pa.array([one.has_props for one in self._shared.known]).take(self._at)
+        common_props = self._shared.column("props")
+        columns, is_there = [], pa.array([line.has_props for line in self._shared.known]).take(self._at)
         for at in range(_MEMBERS.num_fields):
             field = _MEMBERS.field(at)
-            common = pc.struct_field(said, field.name)
+            common = pc.struct_field(common_props, field.name)
             if self._props.type.get_field_index(field.name) < 0:
                 columns.append(_taken(common, self._at))
                 continue
@@ -236,8 +238,8 @@ class _Table:
         died = every.flatten()
         columns = {name: _taken(died.field(name), pa.array(at)) for name in schemas.DEATH.names if name != "time_ms"}
         columns["time_ms"] = pc.multiply(times.flatten(), 1000)
-        told = pa.StructArray.from_arrays([columns[name] for name in schemas.DEATH.names], fields=[*_DEATH])
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), told, type=lines.EVENT.field("deaths").type)
+        deaths = pa.StructArray.from_arrays([columns[name] for name in schemas.DEATH.names], fields=[*_DEATH])
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), deaths, type=lines.EVENT.field("deaths").type)
 
     def _groups(self, error: pa.StructArray) -> tuple[pa.Array, pa.Array]:
         """Template and fingerprint of the failure group, computed once for all rows that say the same of it."""
@@ -250,14 +252,14 @@ class _Table:
         indices = np.asarray(encoded.indices)
         first = np.zeros(len(encoded.dictionary), np.int64)
         first[indices[::-1]] = np.arange(self._count - 1, -1, -1)
-        said = zip(*(part.take(pa.array(first)).to_pylist() for part in parts), strict=True)
-        shared = [self._shared.known[one].values for one in np.asarray(self._at)[first].tolist()]
-        told = [
+        errors = zip(*(part.take(pa.array(first)).to_pylist() for part in parts), strict=True)
+        shared = [self._shared.known[number].values for number in np.asarray(self._at)[first].tolist()]
+        groups = [
             lines.group(values, {"type": kind, "frame": frame, "message": message})
-            for values, (kind, frame, message) in zip(shared, said, strict=True)
+            for values, (kind, frame, message) in zip(shared, errors, strict=True)
         ]
-        templates = pa.array([one and one.message for one in told], pa.string())
-        prints = pa.array([one and one.id for one in told], pa.string())
+        templates = pa.array([group and group.message for group in groups], pa.string())
+        prints = pa.array([group and group.id for group in groups], pa.string())
         return _encoded(templates, encoded.indices), _encoded(prints, encoded.indices)
 
 
@@ -273,8 +275,8 @@ def _paired(code: Numbers, part: pa.DictionaryArray) -> Numbers:
 
 def _encoded(values: pa.Array, at: pa.Array) -> pa.DictionaryArray:
     """The values at these places as a dictionary, each once in it."""
-    told = values.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(told.indices.take(at), told.dictionary)
+    column = values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(column.indices.take(at), column.dictionary)
 
 
 def _taken(values: pa.Array, at: pa.Array) -> pa.Array:

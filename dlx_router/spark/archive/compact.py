@@ -130,19 +130,19 @@ def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
         _clear_killed_ingest(archive)
         parts = archive.parts()
         matching = _matching(reading.rows(spark, archive, parts), what.condition)
-        found = matching.select("id", "event_id").distinct().persist()
-        letters = found.where("id is not null").select("id").distinct()
+        keys = matching.select("id", "event_id").distinct().persist()
+        letters = keys.where("id is not null").select("id").distinct()
         gone = 0
         for day in sorted({part.date for part in parts}):
             own = [part for part in parts if part.date == day]
             rows = reading.rows(spark, archive, own)
-            if hit := rows.count() - _kept(rows, what, found, letters).count():
-                _folded(spark, archive, day, own, lambda rows: _kept(reading.once(rows), what, found, letters))
+            if hit := rows.count() - _kept(rows, what, keys, letters).count():
+                _folded(spark, archive, day, own, lambda rows: _kept(reading.once(rows), what, keys, letters))
                 gone += hit
         counted = letters.count()
         _drop_old(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
         names = {*what.letters, *what.message_ids, *_ids(letters if what.letters or what.message_ids else None)}
-        found.unpersist()
+        keys.unpersist()
         bad_lines.blank(archive, names, since_ms=what.since_ms, until_ms=what.until_ms)
         _mirrored(archive)
     return Erased(counted, gone, bad_lines.count(archive))
@@ -168,8 +168,8 @@ def _whole(archive: Archive) -> Iterator[None]:
     """Under the lease, and only where no note is missing: files that count would look like leftovers."""
     with archive.lease("compact"):
         delta.is_wanted(archive)  # before anything is done that the table has to tell
-        for said in orphans(archive):
-            raise ArchiveError(said)
+        for problem in orphans(archive):
+            raise ArchiveError(problem)
         removed(archive.compacting)
         try:
             yield
@@ -184,13 +184,13 @@ def _matching(rows: DataFrame, where: str | Column) -> DataFrame:
         raise ArchiveError(f"--where {where!r}: {str(error).splitlines()[0]}; columns: docs/pipeline.md") from None
 
 
-def _kept(rows: DataFrame, what: Erasure, found: DataFrame, letters: DataFrame) -> DataFrame:
+def _kept(rows: DataFrame, what: Erasure, keys: DataFrame, letters: DataFrame) -> DataFrame:
     if what.is_time:
         return rows.where(~what.within)
     others = rows.join(letters, "id", "left_anti").select(*schemas.ARCHIVE.names)
     on_them = (f.col("action") == COMMENT) & (f.col("details").getItem("letter") == f.col("noted"))
     others = others.join(letters.select(f.col("id").alias("noted")), on_them, "left_anti")  # what people noted on them
-    return others.join(found.where("id is null"), "event_id", "left_anti").select(*schemas.ARCHIVE.names)
+    return others.join(keys.where("id is null"), "event_id", "left_anti").select(*schemas.ARCHIVE.names)
 
 
 def _open_days(archive: Archive, today: date) -> dict[str, list[Part]]:
@@ -198,11 +198,11 @@ def _open_days(archive: Archive, today: date) -> dict[str, list[Part]]:
 
     And days that are not even near.
     """
-    found: dict[str, list[Part]] = {}
+    days: dict[str, list[Part]] = {}
     for part in archive.parts():
         if part.date < today.isoformat() or part.date > _tomorrow(today):
-            found.setdefault(part.date, []).append(part)
-    return {day: parts for day, parts in found.items() if not all(part.is_compacted for part in parts)}
+            days.setdefault(part.date, []).append(part)
+    return {day: parts for day, parts in days.items() if not all(part.is_compacted for part in parts)}
 
 
 def _tomorrow(today: date) -> str:

@@ -63,8 +63,8 @@ def mirror(archive: Archive) -> tuple[int, int]:
 
 def _widen(table: Any) -> None:  # noqa: ANN401 - an extra's type
     """The columns that a newer version has and the table lacks: to write a transaction of another schema adds none."""
-    have = {one.name for one in table.schema().fields}
-    if new := [one for one in _schema().fields if one.name not in have]:
+    have = {field.name for field in table.schema().fields}
+    if new := [field for field in _schema().fields if field.name not in have]:
         table.alter.add_columns(new)
 
 
@@ -86,8 +86,8 @@ def added(root: Path, file: Path, keys: dict[str, str]) -> Any:  # noqa: ANN401 
     """What a log says of a new file, whose partition is `keys`."""
     from deltalake.transaction import AddAction  # noqa: PLC0415 - an extra
 
-    told, path, stats = file.stat(), str(file.relative_to(root)), json.dumps(_statistics(file))
-    return AddAction(path, told.st_size, keys, int(told.st_mtime * 1000), data_change=True, stats=stats)
+    status, path, stats = file.stat(), str(file.relative_to(root)), json.dumps(_statistics(file))
+    return AddAction(path, status.st_size, keys, int(status.st_mtime * 1000), data_change=True, stats=stats)
 
 
 def _statistics(file: Path) -> dict[str, Any]:
@@ -96,14 +96,14 @@ def _statistics(file: Path) -> dict[str, Any]:
     Told by `ts_ms`, since Spark keeps no bounds of a timestamp; it has never more than milliseconds.
     """
     footer = pq.ParquetFile(file).metadata
-    told: dict[str, Any] = {"numRecords": footer.num_rows}
+    statistics: dict[str, Any] = {"numRecords": footer.num_rows}
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     columns = (group.column(at) for group in groups for at in range(group.num_columns))
-    bounds = [one.statistics for one in columns if one.path_in_schema == "ts_ms"]
-    if bounds and all(one is not None and one.has_min_max for one in bounds):
-        told["minValues"] = {"event_ts": _moment(min(one.min for one in bounds))}
-        told["maxValues"] = {"event_ts": _moment(max(one.max for one in bounds))}
-    return told
+    bounds = [column.statistics for column in columns if column.path_in_schema == "ts_ms"]
+    if bounds and all(bound is not None and bound.has_min_max for bound in bounds):
+        statistics["minValues"] = {"event_ts": _moment(min(bound.min for bound in bounds))}
+        statistics["maxValues"] = {"event_ts": _moment(max(bound.max for bound in bounds))}
+    return statistics
 
 
 def _moment(ms: int) -> str:

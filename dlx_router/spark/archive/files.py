@@ -23,7 +23,7 @@ class ArchiveBusyError(ArchiveError):
 
 def require_writable(root: Path, what: str) -> None:
     """ArchiveError, before anything is done, where this user may not write the folder that `what` has to write."""
-    place = next(one for one in (root, *root.parents) if one.exists())
+    place = next(folder for folder in (root, *root.parents) if folder.exists())
     if os.access(place, os.W_OK | os.X_OK):
         return
     is_mounted_so = os.statvfs(place).f_flag & os.ST_RDONLY
@@ -35,9 +35,9 @@ def require_writable(root: Path, what: str) -> None:
 
 def require_readable(folders: Iterable[Path]) -> None:
     """ArchiveError where this user may not list one of these: what is in it would be missing without a word."""
-    for one in folders:
-        if one.is_dir() and not os.access(one, os.R_OK | os.X_OK):
-            raise ArchiveError(f"{one}: may not be read by this user ({os.geteuid()}); run it as one who may")
+    for folder in folders:
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise ArchiveError(f"{folder}: may not be read by this user ({os.geteuid()}); run it as one who may")
 
 
 def token() -> str:
@@ -51,8 +51,8 @@ def removed(folder: Path) -> None:
         if folder.exists():
             shutil.rmtree(folder)
     except OSError as error:
-        said = f"cannot be deleted ({error}), so events that should be gone are still on the disk"
-        raise ArchiveError(f"{folder}: {said}; make it deletable and run this again") from None
+        problem = f"cannot be deleted ({error}), so events that should be gone are still on the disk"
+        raise ArchiveError(f"{folder}: {problem}; make it deletable and run this again") from None
 
 
 def moved(source: Path, target: Path) -> None:
@@ -67,20 +67,20 @@ def moved(source: Path, target: Path) -> None:
 def loaded(path: Path) -> dict[str, Any]:
     """What the file says. ArchiveError where it cannot be read, or is of another format."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        found = told.pop("format")
+        document = json.loads(path.read_text(encoding="utf-8"))
+        version = document.pop("format")
     except (OSError, ValueError, LookupError, AttributeError) as error:
         raise ArchiveError(f"{path}: cannot be read ({error}); restore it from a backup") from None
-    if found != FORMAT:
-        raise ArchiveError(f"{path}: format {found}; this version of dlx-router knows {FORMAT}; use a newer one")
-    return dict(told)
+    if version != FORMAT:
+        raise ArchiveError(f"{path}: format {version}; this version of dlx-router knows {FORMAT}; use a newer one")
+    return dict(document)
 
 
-def written(folder: Path, told: Mapping[str, Any]) -> Path:
+def written(folder: Path, document: Mapping[str, Any]) -> Path:
     """A file of another name that says so, on the disk; to be linked or renamed to its place."""
     path = folder / f".{token()}.tmp"
     with path.open("w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, **told}, file)
+        json.dump({"format": FORMAT, **document}, file)
         file.flush()
         os.fsync(file.fileno())
     return path

@@ -23,7 +23,7 @@ def run(every_s: float | None, is_over: Callable[[], bool], sink: Sink, options:
     StreamError, DataLoss, ArchiveError.
     """
     reader = SegmentSource(options).segments()
-    archive, told = Archive(sink.root), json.loads(sink.start)
+    archive, start = Archive(sink.root), json.loads(sink.start)
     at = reader.initialOffset()
     if every_s is None:
         reader.prepareForTriggerAvailableNow()
@@ -31,9 +31,9 @@ def run(every_s: float | None, is_over: Callable[[], bool], sink: Sink, options:
         began = time.monotonic()
         end = reader.latestOffset(at, reader.getDefaultReadLimit())
         if end != at:
-            files = [one for each in reader.partitions(at, end) for one in _read(reader, each.value)]
-            sink.put(archive, files, told, end)
-            at = told = end
+            files = [file for each in reader.partitions(at, end) for file in _read(reader, each.value)]
+            sink.put(archive, files, start, end)
+            at = start = end
         elif every_s is None:
             return
         if every_s is not None:

@@ -67,7 +67,7 @@ def ingest(spark: SparkSession | None, job: Ingest, is_over: Callable[[], bool] 
         else:
             patiently(partial(_run, job, archive, partial(_by_spark, spark, job, is_over)))
         new = [entry for entry in archive.entries() if entry.number >= base]
-    return Ingested(len(new), sum(sum(one.rows.values()) for one in new), sum(one.bad for one in new))
+    return Ingested(len(new), sum(sum(entry.rows.values()) for entry in new), sum(entry.bad for entry in new))
 
 
 def _run(job: Ingest, archive: Archive, run: Callable[[Sink, dict[str, str]], None]) -> None:

@@ -162,17 +162,17 @@ class Archive:
         numbers = self._numbers()
         first = self.state().squashed  # read after the names: what is squashed meanwhile is left out
         try:
-            found = [self.entry(number) for number in numbers if number >= first]
+            entries = [self.entry(number) for number in numbers if number >= first]
         except ArchiveError:
             if self.state().squashed == first:
                 raise
             return self.entries()  # compact folded some away since; that goes on for so many only
-        for number, entry in enumerate(found, first):
+        for number, entry in enumerate(entries, first):
             if entry.number != number:
                 raise self._missing(self.manifest(number))
-        if known >= first + len(found):
-            raise self._missing(self.manifest(first + len(found)))
-        return found
+        if known >= first + len(entries):
+            raise self._missing(self.manifest(first + len(entries)))
+        return entries
 
     def entry(self, number: int) -> Entry:
         """One manifest."""
@@ -200,13 +200,13 @@ class Archive:
     def days(self) -> dict[str, Day]:
         """The compacted days, by date. ArchiveError where one is missing."""
         copies = sorted(path.stem for path in (self.root / "_copies/days").glob("*.json"))
-        told = [loaded(path) for path in sorted(self._own("days").glob("*.json"))]
-        found = {one["date"]: Day(**{**one, "folded": tuple(one["folded"])}) for one in told}
+        documents = [loaded(path) for path in sorted(self._own("days").glob("*.json"))]
+        days = {document["date"]: Day(**{**document, "folded": tuple(document["folded"])}) for document in documents}
         before = self.state().before  # read after the days: those that are expired meanwhile are not missed
         for date in copies:
-            if date not in found and date >= before:
+            if date not in days and date >= before:
                 raise self._missing(self.day(date))
-        return found
+        return days
 
     def state(self) -> State:
         """The archive's state; that of an empty one where there is none."""
@@ -234,7 +234,7 @@ class Archive:
     def parts(self) -> list[Part]:
         """Every folder whose files count, each event of raw once: as it came, or compacted."""
         days, before = self.days(), self.state().before
-        found = [
+        parts = [
             Part(self.compacted(day.date, day.seg), day.date, day.seg, day.rows, is_compacted=True)
             for day in days.values()
             if day.rows and day.date >= before
@@ -242,8 +242,8 @@ class Archive:
         for entry in self.entries():
             for date, rows in entry.rows.items():
                 if date >= before and not (date in days and entry.seg in days[date].folded):
-                    found.append(Part(self.raw(date, entry.seg), date, entry.seg, rows, is_compacted=False))
-        return sorted(found, key=lambda part: (part.date, not part.is_compacted, part.seg))
+                    parts.append(Part(self.raw(date, entry.seg), date, entry.seg, rows, is_compacted=False))
+        return sorted(parts, key=lambda part: (part.date, not part.is_compacted, part.seg))
 
     def files(self) -> list[Path]:
         """The Parquet files that count, for engines other than Spark."""
@@ -252,8 +252,8 @@ class Archive:
     def bad_folders(self) -> list[Path]:
         """The folders of lines that are no events, of segments that count."""
         known, squashed = {entry.seg for entry in self.entries()}, self.state().squashed
-        found = [(path, path.name.removeprefix("seg=")) for path in sorted(self.bad_lines.glob("seg=*"))]
-        return [path for path, seg in found if seg in known or _number(seg) < squashed]
+        folders = [(path, path.name.removeprefix("seg=")) for path in sorted(self.bad_lines.glob("seg=*"))]
+        return [path for path, seg in folders if seg in known or _number(seg) < squashed]
 
     def bad_files(self) -> list[Path]:
         """The files of lines that are no events, whether they count or not."""
@@ -265,15 +265,15 @@ class Archive:
         """From now on the segment counts. ArchiveError where somebody else has taken its number."""
         path = self.manifest(entry.number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = written(path.parent, asdict(entry))
+        temporary = written(path.parent, asdict(entry))
         try:
-            os.link(told, path)
+            os.link(temporary, path)
         except FileExistsError:
             raise ArchiveError(
                 f"{self.root}: another ingest has written segment {entry.number}; let only one run"
             ) from None
         finally:
-            told.unlink()
+            temporary.unlink()
         settle(path.parent)
         linked(path, self._copy(path))
 
@@ -285,9 +285,9 @@ class Archive:
         """From now on this is the state."""
         self._replace(self._own("state.json"), asdict(state))
 
-    def _replace(self, path: Path, told: dict[str, Any]) -> None:
+    def _replace(self, path: Path, document: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        written(path.parent, told).replace(path)
+        written(path.parent, document).replace(path)
         settle(path.parent)
         linked(path, self._copy(path))
 
@@ -310,7 +310,7 @@ class Archive:
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
             if any(self._own(name).name == name for name in _RENAMED):
-                self._rename(next(one for one in _LEASES if one != what))
+                self._rename(next(other for other in _LEASES if other != what))
             else:
                 self._warn_off()
             self._copy_all()
@@ -336,8 +336,8 @@ class Archive:
 
     def _copy_all(self) -> None:
         """What a killed process, an earlier version or a restored backup left without a copy, or with an old one."""
-        found = [*self._own("manifest").glob("[0-9]*.json"), *self._own("days").glob("*.json"), self._own("state.json")]
-        for path in found:
+        paths = [*self._own("manifest").glob("[0-9]*.json"), *self._own("days").glob("*.json"), self._own("state.json")]
+        for path in paths:
             if path.exists() and not (self._copy(path).exists() and path.samefile(self._copy(path))):
                 linked(path, self._copy(path))
 
@@ -359,8 +359,8 @@ class Archive:
     def unnamed(self) -> list[tuple[Path, int]]:
         """Compacted folders that no day names any more or yet, and since when (ms); 0: nobody can be reading it."""
         days = self.days()
-        found = [(path, days.get(path.parent.name.removeprefix(_DAYS))) for path in self.root.glob("events/*/seg=*")]
-        others = [(path, day) for path, day in found if day is None or path.name != f"seg={day.seg}"]
+        folders = [(path, days.get(path.parent.name.removeprefix(_DAYS))) for path in self.root.glob("events/*/seg=*")]
+        others = [(path, day) for path, day in folders if day is None or path.name != f"seg={day.seg}"]
         return [(path, 0 if day is None else day.written_ms) for path, day in others]
 
 

@@ -19,7 +19,7 @@ from dlx_router.spark import schemas
 Values = dict[str, Any]  # of a row, by column; what is null is left out
 EVENT: Final[pa.Schema] = to_arrow_schema(schemas.EVENT)
 FULL: Final[pa.Schema] = to_arrow_schema(schemas.ARCHIVE, timezone="UTC")
-FILE: Final = pa.schema([one for one in FULL if one.name not in schemas.PARTITIONS])
+FILE: Final = pa.schema([field for field in FULL if field.name not in schemas.PARTITIONS])
 """Of a file in the archive: `schemas.ARCHIVE` without its partitions."""
 END_MS: Final = 253_402_300_800_000  # the year 10000
 DAY_MS: Final = 86_400_000
@@ -123,13 +123,13 @@ def read(event: Mapping[str, Any]) -> tuple[Values, bool]:
     """The values of an event, what is left out because it is plain told too; and whether one was of another type."""
     odd: list[None] = []
     values = {}
-    for name, told in event.items():
+    for name, raw in event.items():
         reader = _READERS.get(name)
-        if reader is not None and (value := reader(told, odd)) is not None:
+        if reader is not None and (value := reader(raw, odd)) is not None:
             values[name] = value
     deaths = values.get("deaths")
     if deaths is not None and "fresh" not in values:
-        values["fresh"] = [one and {name: one[name] for name in schemas.FRESH.names} for one in deaths]
+        values["fresh"] = [death and {name: death[name] for name in schemas.FRESH.names} for death in deaths]
     if deaths and "first" not in values and event.get("first", deaths) is not None and deaths[-1]:
         values["first"] = {name: deaths[-1][name] for name in schemas.FIRST.names}
     return values, bool(odd)
@@ -143,29 +143,29 @@ def group(values: Values, error: Mapping[str, Any] | None = None) -> Fingerprint
     queue, reason = values.get("failed_queue"), values.get("reason")
     if queue is None or reason is None:
         return None
-    said = (values.get("error") if error is None else error) or {}
-    message = said.get("message") or (values.get("detail") if values["kind"] == "quarantined" else "")
-    kind, frame = said.get("type") or "", said.get("frame") or ""
+    failure = (values.get("error") if error is None else error) or {}
+    message = failure.get("message") or (values.get("detail") if values["kind"] == "quarantined" else "")
+    kind, frame = failure.get("type") or "", failure.get("frame") or ""
     return fingerprint(values["vhost"], queue, reason, error_type=kind, frame=frame, message=message or "")
 
 
 def table(rows: Sequence[Row], ingest_ts: int) -> pa.Table:
     """Rows of events as columns of `FILE`; `ingest_ts`: microseconds."""
-    told = [one.values for one in rows]
-    groups = [group(one) for one in told]
-    found: dict[str, Any] = {
-        "stream": [one.place.stream for one in rows],
-        "offset": [one.place.offset for one in rows],
-        "idx": [one.place.idx for one in rows],
-        "signature": [one.place.signature for one in rows],
-        "event_ts": [one["ts_ms"] * 1000 for one in told],
+    events = [entry.values for entry in rows]
+    groups = [group(event) for event in events]
+    computed: dict[str, Any] = {
+        "stream": [entry.place.stream for entry in rows],
+        "offset": [entry.place.offset for entry in rows],
+        "idx": [entry.place.idx for entry in rows],
+        "signature": [entry.place.signature for entry in rows],
+        "event_ts": [event["ts_ms"] * 1000 for event in events],
         "ingest_ts": [ingest_ts] * len(rows),
-        "error_template": [one and one.message for one in groups],
-        "fingerprint": [one and one.id for one in groups],
-        "line": [one.line if one.line is None else one.line.decode() for one in rows],
+        "error_template": [failure and failure.message for failure in groups],
+        "fingerprint": [failure and failure.id for failure in groups],
+        "line": [entry.line if entry.line is None else entry.line.decode() for entry in rows],
     }
-    columns = [found.get(name) or [one.get(name) for one in told] for name in FILE.names]
-    return pa.table([pa.array(one, kind) for one, kind in zip(columns, FILE.types, strict=True)], schema=FILE)
+    columns = [computed.get(name) or [event.get(name) for event in events] for name in FILE.names]
+    return pa.table([pa.array(column, kind) for column, kind in zip(columns, FILE.types, strict=True)], schema=FILE)
 
 
 # -- values --------------------------------------------------------------------------------------------------------
@@ -190,28 +190,28 @@ def _reader(kind: pa.DataType) -> _Reader:
 def _text(value: Any, odd: list[None]) -> str | None:  # noqa: ANN401, ARG001 - JSON; as the others
     if value is None:
         return None
-    told = value if isinstance(value, str) else _written(value)
-    return told if told.isascii() else told.encode(errors="replace").decode()
+    text = value if isinstance(value, str) else _written(value)
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _struct(readers: Mapping[str, _Reader]) -> _Reader:
     def read(value: Any, odd: list[None]) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
-        told = value if isinstance(value, dict) else _other(value, odd)
-        if told is None:
+        members = value if isinstance(value, dict) else _other(value, odd)
+        if members is None:
             return None
-        return {name: reader(told[name], odd) if name in told else None for name, reader in readers.items()}
+        return {name: reader(members[name], odd) if name in members else None for name, reader in readers.items()}
 
     return read
 
 
 def _map(value: Any, odd: list[None]) -> list[tuple[str | None, str | None]] | None:  # noqa: ANN401 - JSON
-    told = value if isinstance(value, dict) else _other(value, odd)
-    return None if told is None else [(_text(name, odd), _text(one, odd)) for name, one in told.items()]
+    members = value if isinstance(value, dict) else _other(value, odd)
+    return None if members is None else [(_text(name, odd), _text(member, odd)) for name, member in members.items()]
 
 
 def _list(reader: _Reader) -> _Reader:
     def read(value: Any, odd: list[None]) -> list[Any] | None:  # noqa: ANN401 - JSON
-        return [reader(one, odd) for one in value] if isinstance(value, list) else _other(value, odd)
+        return [reader(item, odd) for item in value] if isinstance(value, list) else _other(value, odd)
 
     return read
 

@@ -19,7 +19,7 @@ def near(fresh: Sequence[Part], every: Sequence[Part]) -> list[Part]:
 
 
 def _around(day: date) -> list[str]:
-    first, last = (date.fromisoformat(one) for one in days_around(day.isoformat(), LOOKBACK_DAYS))
+    first, last = (date.fromisoformat(text) for text in days_around(day.isoformat(), LOOKBACK_DAYS))
     return [(first + timedelta(number)).isoformat() for number in range((last - first).days + 1)]
 
 

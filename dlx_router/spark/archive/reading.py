@@ -28,21 +28,21 @@ def read(spark: SparkSession, root: Path | str, *, since: date | None = None, re
     fresh = [part for part in parts if not part.is_compacted]
     if repeated or not fresh:
         return rows(spark, archive, parts)
-    found = once(rows(spark, archive, fresh))
+    raw = once(rows(spark, archive, fresh))
     if near := lookback.near(fresh, every):
-        found = unknown(found, rows(spark, archive, near))
-    return rows(spark, archive, [part for part in parts if part.is_compacted]).unionByName(found)
+        raw = unknown(raw, rows(spark, archive, near))
+    return rows(spark, archive, [part for part in parts if part.is_compacted]).unionByName(raw)
 
 
 def rows(spark: SparkSession, archive: Archive, parts: list[Part]) -> DataFrame:
     """All rows of these parts."""
-    found = spark.createDataFrame([], schemas.ARCHIVE)
+    frame = spark.createDataFrame([], schemas.ARCHIVE)
     for is_compacted, name in ((False, "raw"), (True, "events")):
         paths = [str(part.folder) for part in parts if part.is_compacted is is_compacted]
         if paths:
             reader = spark.read.schema(schemas.ARCHIVE).option("basePath", str(archive.root / name))
-            found = found.unionByName(reader.parquet(*paths))
-    return found
+            frame = frame.unionByName(reader.parquet(*paths))
+    return frame
 
 
 def unknown(events: DataFrame, known: DataFrame) -> DataFrame:

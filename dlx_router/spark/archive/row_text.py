@@ -47,15 +47,15 @@ def cut(rows: pa.StringArray) -> tuple[Mask, pa.Table | None]:
     is_plain = pc.match_substring_regex(rows, _PLAIN)
     is_plain = pc.and_(is_plain, pc.invert(pc.match_substring_regex(rows, _ODD)))
     plain = rows.filter(is_plain)
-    found = _read(plain) if len(plain) else None
-    if found is None:  # something in them is not what it says: they all go the slow way
+    table = _read(plain) if len(plain) else None
+    if table is None:  # something in them is not what it says: they all go the slow way
         return np.zeros(len(rows), np.bool_), None
     fits = np.array(is_plain, np.bool_)
-    finite = pc.is_finite(pc.struct_field(found["m"], "draw")).fill_null(True)  # noqa: FBT003 - what there is none of
+    finite = pc.is_finite(pc.struct_field(table["m"], "draw")).fill_null(True)  # noqa: FBT003 - what there is none of
     if not pc.all(finite).as_py():
         fits[np.flatnonzero(fits)[~np.array(finite, np.bool_)]] = False
-        found = found.filter(finite)
-    return fits, found
+        table = table.filter(finite)
+    return fits, table
 
 
 def _read(rows: pa.StringArray) -> pa.Table | None:
@@ -97,10 +97,10 @@ def _times(text: pa.StringArray) -> pa.ListArray:
 def _own(rest: pa.StringArray) -> pa.Table | None:
     """`,{props}]` or `,{props},{more}]`, the line's end behind → both as columns."""
     named = pc.replace_substring(rest, "},{", '},"m":{', max_replacements=1)
-    told = pc.binary_replace_slice(named, 0, 1, '{"p":')
-    start, end = told.offset, told.offset + len(told)
-    offsets = np.frombuffer(told.buffers()[1], np.int32)[start : end + 1]
-    text = np.frombuffer(told.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].copy()
+    objects = pc.binary_replace_slice(named, 0, 1, '{"p":')
+    start, end = objects.offset, objects.offset + len(objects)
+    offsets = np.frombuffer(objects.buffers()[1], np.int32)[start : end + 1]
+    text = np.frombuffer(objects.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].copy()
     text[offsets[1:] - offsets[0] - 2] = _CLOSE
     whole = pj.ReadOptions(use_threads=False, block_size=len(text) + 1)
     asked = pj.ParseOptions(explicit_schema=_OWN, unexpected_field_behavior="error")

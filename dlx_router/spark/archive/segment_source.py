@@ -31,10 +31,10 @@ class SegmentSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        told = {name.lower(): value for name, value in options.items()}
-        self._folder = told.pop(FOLDER)
-        self._keep_lines = told.pop(KEEP_LINES, "") == "true"
-        self._read = Options.read(told)
+        values = {name.lower(): value for name, value in options.items()}
+        self._folder = values.pop(FOLDER)
+        self._keep_lines = values.pop(KEEP_LINES, "") == "true"
+        self._read = Options.read(values)
 
     @classmethod
     def name(cls) -> str:
@@ -60,7 +60,7 @@ class SegmentReader(StreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         files = [*self.files(partition.value)]
-        columns = [pa.array([one[at] for one in files], kind) for at, kind in enumerate(_ARROW.types)]
+        columns = [pa.array([file[at] for file in files], kind) for at, kind in enumerate(_ARROW.types)]
         yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
     def files(self, wanted: Range) -> Iterator[Written]:

@@ -31,7 +31,7 @@ def _known(line: bytes) -> _Known | None:
     shared = reading.shared_of(line)
     if shared is None:
         return None
-    deaths = [{**one, "time_ms": 0} for one in shared.deaths]
+    deaths = [{**death, "time_ms": 0} for death in shared.deaths]
     values, is_odd = lines.read({**shared.members, "deaths": deaths})
     lacks = any(name not in values for name in ("kind", "router_id", "vhost"))
     if is_odd or lacks or values.get("v") != schemas.VERSION or not shared.is_plain or len(deaths) > _DEATHS:
@@ -53,20 +53,20 @@ class SharedLines:
     def numbers(self, every: Iterable[bytes]) -> Numbers:
         """Of each line its number in `known`; −1: it is no shared line."""
         numbers: dict[bytes, int] = {}
-        found = []
+        per_line = []
         for line in every:
             number = numbers.get(line)
             if number is None:
-                one = _KNOWN[line]
-                number = numbers[line] = -1 if one is None else len(self.known)
-                self.known += [] if one is None else [one]
-            found.append(number)
-        return np.array(found, np.int64)
+                shared = _KNOWN[line]
+                number = numbers[line] = -1 if shared is None else len(self.known)
+                self.known += [] if shared is None else [shared]
+            per_line.append(number)
+        return np.array(per_line, np.int64)
 
     def deaths(self) -> Numbers:
         """Of each, how many it has; −1: its rows are not plain."""
-        return np.array([one.deaths for one in self.known] or [-1], np.int64)
+        return np.array([line.deaths for line in self.known] or [-1], np.int64)
 
     def column(self, name: str) -> pa.Array:
         """What they say of a field."""
-        return pa.array([one.values.get(name) for one in self.known], lines.EVENT.field(name).type)
+        return pa.array([line.values.get(name) for line in self.known], lines.EVENT.field(name).type)

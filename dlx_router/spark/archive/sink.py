@@ -88,12 +88,12 @@ def segment(archive: Archive, seg: str, files: Iterable[Written]) -> dict[str, i
     """Put the files to their places; → rows by day. They count from when the manifest says so."""
     rows: Counter[str] = Counter()
     staged = archive.work / f"staged-{seg}"
-    for one in files:
-        folder = staged / (one.day or "bad")
+    for file in files:
+        folder = staged / (file.day or "bad")
         folder.mkdir(parents=True, exist_ok=True)
-        path = Path(one.path)
+        path = Path(file.path)
         path.rename(folder / f"part-{path.name}")
-        rows[one.day] += one.rows
+        rows[file.day] += file.rows
     for day in rows:
         moved(staged / (day or "bad"), archive.raw(day, seg) if day else archive.bad(seg))
     shutil.rmtree(staged, ignore_errors=True)

@@ -73,12 +73,12 @@ class Tables:
         fast = columns.read(texts, _now())
         for place, line in fast.rows:
             self._line(place, line)
-        for one in fast.messages:
-            place = lines.Place(*one[:3], 0)
+        for text in fast.messages:
+            place = lines.Place(*text[:3], 0)
             try:
-                yield from self._written(place, one.text)
+                yield from self._written(place, text.text)
             except FormatError as error:
-                self._unreadable(place, one.body, error)
+                self._unreadable(place, text.body, error)
         if fast.table is not None:
             yield fast.table
 
@@ -118,9 +118,9 @@ class Tables:
 
 def _bad(rows: list[lines.Row]) -> pa.Table:
     now = _now()
-    told = [(*one.place[:2], one.place.idx, one.bad, one.line, now) for one in rows]
-    columns_ = zip(zip(*told, strict=True), BAD.types, strict=True)
-    return pa.table([pa.array(one, kind) for one, kind in columns_], schema=BAD)
+    values = [(*row.place[:2], row.place.idx, row.bad, row.line, now) for row in rows]
+    columns_ = zip(zip(*values, strict=True), BAD.types, strict=True)
+    return pa.table([pa.array(column, kind) for column, kind in columns_], schema=BAD)
 
 
 def _now() -> int:

@@ -36,11 +36,11 @@ def verify(root: Path | str, *, deep: bool = False) -> Verified:
     """
     archive = Archive(root)
     entries, parts = archive.entries(), archive.parts()
-    findings = [*_chain(archive, entries), *(said for part in parts for said in _counted(part))]
+    findings = [*_chain(archive, entries), *(finding for part in parts for finding in _counted(part))]
     findings += [*_bad_counted(archive, entries), *orphans(archive)]
     if deep and not findings:
-        findings += [said for entry in entries for said in _placed(archive, entry)]
-        findings += [said for part in parts if part.is_compacted for said in _unique(part)]
+        findings += [finding for entry in entries for finding in _placed(archive, entry)]
+        findings += [finding for part in parts if part.is_compacted for finding in _unique(part)]
     rows = sum(part.rows for part in parts)
     bad = archive.state().bad + sum(entry.bad for entry in entries)
     return Verified(archive.next_number(), len(archive.days()), rows, bad, tuple(findings), signatures(archive))
@@ -48,12 +48,12 @@ def verify(root: Path | str, *, deep: bool = False) -> Verified:
 
 def signatures(archive: Archive) -> dict[str, int]:
     """How many events of the archive have which signature; those of before it was looked at count as none."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for part in archive.parts():
         for file in part.files:
             with suppress(*_UNREADABLE):  # verify says so
-                found.update(_signatures(file))
-    return {name: found[name] for name in sorted(found)}
+                counts.update(_signatures(file))
+    return {name: counts[name] for name in sorted(counts)}
 
 
 def _signatures(file: Path) -> dict[str, int]:
@@ -61,7 +61,7 @@ def _signatures(file: Path) -> dict[str, int]:
     if "signature" not in parquet.schema_arrow.names:
         return {Signature.NONE.value: parquet.metadata.num_rows}
     counted = parquet.read(columns=["signature"])["signature"].value_counts().to_pylist()
-    return {one["values"] or Signature.NONE.value: one["counts"] for one in counted}
+    return {entry["values"] or Signature.NONE.value: entry["counts"] for entry in counted}
 
 
 def _chain(archive: Archive, entries: list[Entry]) -> Iterator[str]:
@@ -123,6 +123,6 @@ def _placed(archive: Archive, entry: Entry) -> Iterator[str]:
 
 def _unique(part: Part) -> Iterator[str]:
     ids = [pq.ParquetFile(file).read(columns=["event_id"])["event_id"] for file in part.files]
-    different = len(pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.string()).unique())
+    different = len(pa.chunked_array([chunk for column in ids for chunk in column.chunks], pa.string()).unique())
     if different != part.rows:
         yield f"{part.folder}: {part.rows} events, but {different} event ids"

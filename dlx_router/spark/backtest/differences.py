@@ -37,11 +37,11 @@ def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router", types:
     `differs`: names of what is different, empty for the same. `allowed`: the new max-delivery-attempts, null without a
     policy. Arrivals whose fate the broker decided (a target refused, an outage) are not in it.
     """
-    told = of_letters(events).where(f.col("kind").isin(*KINDS))
+    decided = of_letters(events).where(f.col("kind").isin(*KINDS))
     deaths = (f.col(f"deaths.{name}").alias(f"death_{name}") for name in DEATH)
     shape = f.to_json(f.struct(*SHAPE, *deaths, f.struct("props.content_type").alias("props"))).alias("shape")
     own = {name: f.col(_INNER.get(name, name)) for name in OWN} | {"body_values": f.to_json("body_values")}
-    columns = told.select(shape, *(column.alias(name) for name, column in own.items()))
+    columns = decided.select(shape, *(column.alias(name) for name, column in own.items()))
     schema = struct(ARRIVALS_SCHEMA)
     return columns.mapInArrow(_judging(files, prefix, types, to_arrow_schema(schema)), schema)
 

@@ -61,11 +61,11 @@ def schedules(spark: SparkSession, policies: Mapping[Key, Effective | None], mos
 def _cumulated(policy: Effective, attempts: int) -> list[int]:
     """Ms from the decision after `attempts` failed deliveries to each delivery that may still come."""
     last = policy.max_attempts if policy.max_attempts >= 0 else attempts + MOST_TRIES
-    passed, found = 0, []
+    passed, waits = 0, []
     for failed in range(attempts, min(last, attempts + MOST_TRIES)):
         passed += base_delay_ms(policy, failed)
-        found.append(passed)
-    return found
+        waits.append(passed)
+    return waits
 
 
 def chances(tried: DataFrame, stretches: DataFrame) -> DataFrame:
@@ -137,10 +137,10 @@ def predicted(groups: Sequence[Stratum], whole: tuple[int, int], *, seed: int = 
             drawn[seen, weight] = chance.beta(good, bad, DRAWS)
         return drawn[seen, weight]
 
-    for one in groups:
-        p_in, p_out = share(one.inside, mean, 2.0), share(one.outside, 0.5, 1.0)
-        failed = (1 - p_in) ** one.tries_in * (1 - p_out) ** one.tries_out
-        total += chance.binomial(one.letters, 1 - failed)
+    for stratum in groups:
+        p_in, p_out = share(stratum.inside, mean, 2.0), share(stratum.outside, 0.5, 1.0)
+        failed = (1 - p_in) ** stratum.tries_in * (1 - p_out) ** stratum.tries_out
+        total += chance.binomial(stratum.letters, 1 - failed)
     low, high = np.quantile(total, [0.025, 0.975], method="nearest")
     return float(total.mean()), int(low), int(high)
 
@@ -158,10 +158,10 @@ def estimates(stratified: DataFrame, seen: DataFrame) -> list[Estimate]:
 
 def _estimate(key: Key, rows: Sequence[Row], seen: Mapping[int | None, tuple[int, int]]) -> Estimate:
     whole = (sum(good for good, _ in seen.values()), sum(tried for _, tried in seen.values()))
-    found = []
+    groups = []
     for row in rows:
         inside = seen.get(row.episode_ms, (0, 0)) if row.episode_ms is not None else (0, 0)
         outside = (whole[0] - inside[0], whole[1] - inside[1])
-        found.append(Stratum(row.tries_in, row.tries_out, row.letters, inside, outside))
+        groups.append(Stratum(row.tries_in, row.tries_out, row.letters, inside, outside))
     letters, then = sum(row.letters for row in rows), sum(row.recovered_then for row in rows)
-    return Estimate(*key, letters, then, *predicted(found, whole))
+    return Estimate(*key, letters, then, *predicted(groups, whole))

@@ -125,7 +125,7 @@ def draw_of(event: Mapping[str, Any]) -> float:
 
 def differing(was: Outcome, now: Outcome) -> list[str]:
     """The names of what differs; empty for the same decision."""
-    return [name for name, one, other in zip(Outcome._fields, was, now, strict=True) if one != other]
+    return [name for name, before, after in zip(Outcome._fields, was, now, strict=True) if before != after]
 
 
 def files_of(path: Path, prefix: str = "dlx-router") -> Files:

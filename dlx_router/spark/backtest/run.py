@@ -38,7 +38,7 @@ class Backtest:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name != "estimates"}
-        labelled = [{**one._asdict(), "label": "estimate", "interval": 0.95} for one in self.estimates]
+        labelled = [{**estimate._asdict(), "label": "estimate", "interval": 0.95} for estimate in self.estimates]
         return {**plain, "changes": list(self.changes), "estimates": labelled, "left_out": list(self.left_out)}
 
 

@@ -30,7 +30,7 @@ _NO_TIMES: Final[dict[str, Any]] = {
     "event_id": "", "ts_ms": 0, "draw": 0.0, "due_ms": 0, "first_death_ms": 0, "last_death_ms": 0,
     "digest": {"size": 0}, "id": "",
 }  # fmt: skip
-_SAID: Final = ("vhost", "failed_queue", "reason", "redrives")  # of the rows, the same for a shape
+_COMMON: Final = ("vhost", "failed_queue", "reason", "redrives")  # of the rows, the same for a shape
 SHAPES: Final = 10_000  # remembered by a task
 _NONE: Final = -(1 << 62)  # is no wait
 _FAR: Final = 1 << 60  # a moment that is never reached
@@ -68,14 +68,16 @@ class Shapes:
         encoded = batch.column("shape").dictionary_encode()
         codes = encoded.indices.to_numpy()
         shapes = [self._shape(text) for text in encoded.dictionary.to_pylist()]
-        together = np.array([one.was is not None and one.now is not None for one in shapes], bool)[codes]
+        together = np.array([shape.was is not None and shape.now is not None for shape in shapes], bool)[codes]
         if together.any():
             some = pa.array(together)
             yield _in_columns(batch.filter(some), codes[together], shapes, schema)
-        alone = np.array([one.was is not None and one.now is None for one in shapes], bool)[codes]
+        alone = np.array([shape.was is not None and shape.now is None for shape in shapes], bool)[codes]
         if alone.any():
             rows = self._one_by_one(batch.filter(pa.array(alone)), [shapes[code] for code in codes[alone]])
-            arrays = [pa.array(one, field.type) for one, field in zip(zip(*rows, strict=True), schema, strict=True)]
+            arrays = [
+                pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _shape(self, text: str) -> Shape:
@@ -111,11 +113,11 @@ def _decided(judge: Judge, event: dict[str, Any]) -> Shape:
     if policy.never_retry or policy.retry_only:
         return Shape(event, was, None, policy.max_attempts)
     least, most = (judge.judge({**plain, "draw": draw}) for draw in (-1.0, 1.0))
-    found = Shape(event, was, least, policy.max_attempts)
+    shape = Shape(event, was, least, policy.max_attempts)
     if least != most:  # a wait only grows with its draw
-        found = found._replace(jittered=(policy, base_delay_ms(policy, least.attempts)))
+        shape = shape._replace(jittered=(policy, base_delay_ms(policy, least.attempts)))
     late = judge.judge({**plain, "ts_ms": _FAR, "since_ms": 1, "draw": -1.0})
-    return found if late == least else found._replace(over=late, elapsed_ms=policy.max_elapsed_ms or 0)
+    return shape if late == least else shape._replace(over=late, elapsed_ms=policy.max_elapsed_ms or 0)
 
 
 def _in_columns(
@@ -126,22 +128,22 @@ def _in_columns(
     late = _late(batch, now_ms, codes, shapes)
     if late.any():
         codes = np.where(late, codes + len(shapes), codes)
-        shapes = [*shapes, *(one._replace(now=one.over or one.now) for one in shapes)]
+        shapes = [*shapes, *(shape._replace(now=shape.over or shape.now) for shape in shapes)]
         now_ms = pc.if_else(pa.array(late), pa.scalar(None, pa.int64()), now_ms)
-    others = [_differs(one) for one in shapes]
+    others = [_differs(shape) for shape in shapes]
     lists = pa.array([*others, *([*names, Outcome._fields[_WAIT]] for names in others)], pa.list_(pa.string()))
     same_wait = pc.equal(pc.fill_null(was_ms, _NONE), pc.fill_null(now_ms, _NONE)).to_numpy(zero_copy_only=False)
-    found = {name: batch.column(name) for name in ("event_id", "id", "ts_ms")}
-    found["differs"] = lists.take(pa.array(np.where(same_wait, codes, codes + len(shapes))))
-    by_shape: dict[str, list[Any]] = {"allowed": [one.allowed for one in shapes]}
-    by_shape |= {name: [one.event.get(name) for one in shapes] for name in _SAID}
+    columns = {name: batch.column(name) for name in ("event_id", "id", "ts_ms")}
+    columns["differs"] = lists.take(pa.array(np.where(same_wait, codes, codes + len(shapes))))
+    by_shape: dict[str, list[Any]] = {"allowed": [shape.allowed for shape in shapes]}
+    by_shape |= {name: [shape.event.get(name) for shape in shapes] for name in _COMMON}
     for at, name in enumerate(Outcome._fields[:_WAIT]):
-        by_shape[f"was_{name}"] = [one.was and one.was[at] for one in shapes]
-        by_shape[f"now_{name}"] = [one.now and one.now[at] for one in shapes]
+        by_shape[f"was_{name}"] = [shape.was and shape.was[at] for shape in shapes]
+        by_shape[f"now_{name}"] = [shape.now and shape.now[at] for shape in shapes]
     place = pa.array(codes)
-    found |= {name: pa.array(values, schema.field(name).type).take(place) for name, values in by_shape.items()}
-    found |= {"was_wait_ms": was_ms, "now_wait_ms": now_ms}
-    arrays = [found[field.name].cast(field.type) for field in schema]
+    columns |= {name: pa.array(values, schema.field(name).type).take(place) for name, values in by_shape.items()}
+    columns |= {"was_wait_ms": was_ms, "now_wait_ms": now_ms}
+    arrays = [columns[field.name].cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -154,19 +156,19 @@ def _differs(shape: Shape) -> list[str]:
 
 def _waited(batch: pa.RecordBatch, codes: "np.ndarray[Any, Any]", shapes: Sequence[Shape]) -> pa.Array:
     """The wait that was recorded; null where none was."""
-    retried = np.array([one.was is not None and one.was.wait_ms is not None for one in shapes], bool)[codes]
+    retried = np.array([shape.was is not None and shape.was.wait_ms is not None for shape in shapes], bool)[codes]
     waited = pc.subtract(batch.column("due_ms"), batch.column("ts_ms"))
     return pc.if_else(pa.array(retried), waited, pa.scalar(None, pa.int64()))
 
 
 def _waits(batch: pa.RecordBatch, codes: "np.ndarray[Any, Any]", shapes: Sequence[Shape]) -> pa.Array:
     """The wait that is decided now, with the letter's own draw; null where there is none."""
-    fixed = pa.array([one.now and one.now.wait_ms for one in shapes], pa.int64()).take(pa.array(codes))
-    drawn = np.array([one.jittered is not None for one in shapes], bool)[codes]
+    fixed = pa.array([shape.now and shape.now.wait_ms for shape in shapes], pa.int64()).take(pa.array(codes))
+    drawn = np.array([shape.jittered is not None for shape in shapes], bool)[codes]
     if not drawn.any():
         return fixed
     draws = _draws(batch.filter(pa.array(drawn)))
-    known = [(0, 0.0, 0) if one.jittered is None else _numbers(*one.jittered) for one in shapes]
+    known = [(0, 0.0, 0) if shape.jittered is None else _numbers(*shape.jittered) for shape in shapes]
     base, jitter, cap = (np.array(values)[codes[drawn]] for values in zip(*known, strict=True))
     return pc.replace_with_mask(fixed, pa.array(drawn), pa.array(jittered(base, jitter, cap, draws)))
 
@@ -175,14 +177,14 @@ def _late(
     batch: pa.RecordBatch, now_ms: pa.Array, codes: "np.ndarray[Any, Any]", shapes: Sequence[Shape]
 ) -> "np.ndarray[Any, Any]":
     """Whether the letter's next delivery, or the decision where there is none, comes after its time is over."""
-    limited: np.ndarray[Any, Any] = np.array([one.over is not None for one in shapes], bool)[codes]
+    limited: np.ndarray[Any, Any] = np.array([shape.over is not None for shape in shapes], bool)[codes]
     if not limited.any():
         return limited
     at = batch.column("ts_ms")
     since, first = (pc.fill_null(batch.column(name), 0) for name in ("since_ms", "first_death_ms"))
     begun = pc.if_else(pc.equal(since, 0), first, since)
     passed = pc.subtract(pc.add(at, pc.fill_null(now_ms, 0)), begun).to_numpy(zero_copy_only=False)
-    late: np.ndarray[Any, Any] = limited & (passed > np.array([one.elapsed_ms for one in shapes])[codes])
+    late: np.ndarray[Any, Any] = limited & (passed > np.array([shape.elapsed_ms for shape in shapes])[codes])
     return late
 
 

@@ -77,19 +77,19 @@ def _copy(event: Mapping[str, Any], letter: Letter, sender: Sender) -> Outgoing:
         table.longstr(ID_HEADER.encode(), record.id.encode()),
         table.longstr(HEADER.encode(), encode(record, sender.key, TOWARDS_CONSUMERS_BYTES)),
     ]
-    told = event.get("props") or {}
-    plain: dict[str, Any] = {name: _raw(told[name]) for name in _PLAIN if told.get(name) is not None}
-    plain |= {name: told[name] for name in ("delivery_mode", "priority") if told.get(name) is not None}
-    plain |= {"timestamp": int(told["timestamp_s"])} if told.get("timestamp_s") is not None else {}
+    props = event.get("props") or {}
+    plain: dict[str, Any] = {name: _raw(props[name]) for name in _PLAIN if props.get(name) is not None}
+    plain |= {name: props[name] for name in ("delivery_mode", "priority") if props.get(name) is not None}
+    plain |= {"timestamp": int(props["timestamp_s"])} if props.get("timestamp_s") is not None else {}
     tag = (event["vhost"], record.id, record.failed_queue)
     return Outgoing(tag, _raw(copy.exchange), _raw(copy.routing_key), b"".join(headers), plain, body)
 
 
 def record_of(event: Mapping[str, Any], letter: Letter, redrive_id: str) -> Record:
     """What the letter, which counts this redrive already, remembers of it: its next death begins a new stay."""
-    told = event.get("props") or {}
+    props = event.get("props") or {}
     content = publication.Content(
-        event["digest"]["crc32"], event["digest"]["size"], Props(**{name: told.get(name) for name in Props._fields})
+        event["digest"]["crc32"], event["digest"]["size"], Props(**{name: props.get(name) for name in Props._fields})
     )
     policy, revision = event.get("policy") or "", event["revision"]
     return publication.redriven(letter, content, policy=policy, revision=revision, redrive_id=redrive_id)
@@ -118,12 +118,12 @@ def _line(
     now_ms: int,
     *,
     kind: str,
-    **told: Any,  # noqa: ANN401 - fields of a ruling, each of its own type
+    **fields: Any,  # noqa: ANN401 - fields of a ruling, each of its own type
 ) -> bytes:
     digest = event["digest"]
     ruling = Ruling(
         kind, 0, ROUTER_ID, policy=event.get("policy") or "", revision=event["revision"],
-        redrive_id=sender.redrive_id, **told,
+        redrive_id=sender.redrive_id, **fields,
     )  # fmt: skip
     return fragments(letter, ruling).line(
         letter.id, now_ms, first_ms=letter.first_death_ms, last_ms=letter.last_death_ms, crc32=digest["crc32"],
@@ -156,15 +156,15 @@ def _x_death(deaths: list[Mapping[str, Any]]) -> list[bytes]:
     entries = [
         b"".join(
             (
-                table.long_(b"count", one["count"]),
-                table.longstr(b"reason", _raw(one["reason"])),
-                table.longstr(b"queue", _raw(one["queue"])),
-                table.timestamp(b"time", one["time_ms"] // 1000),
-                table.longstr(b"exchange", _raw(one["exchange"])),
-                table.array_of_longstr(b"routing-keys", [_raw(key) for key in one["routing_keys"]]),
+                table.long_(b"count", death["count"]),
+                table.longstr(b"reason", _raw(death["reason"])),
+                table.longstr(b"queue", _raw(death["queue"])),
+                table.timestamp(b"time", death["time_ms"] // 1000),
+                table.longstr(b"exchange", _raw(death["exchange"])),
+                table.array_of_longstr(b"routing-keys", [_raw(key) for key in death["routing_keys"]]),
             )
         )
-        for one in deaths
+        for death in deaths
     ]
     return [table.field_array(b"x-death", entries)]
 

@@ -98,21 +98,21 @@ class Plan:
 
 def counted(vhosts: Mapping[str, int]) -> str:
     """Letters by vhost, for people: those with the most."""
-    most = sorted(vhosts.items(), key=lambda one: (-one[1], one[0]))
-    said = ", ".join(f"{count} of {vhost!r}" for vhost, count in most[:_SHOWN])
+    most = sorted(vhosts.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{count} of {vhost!r}" for vhost, count in most[:_SHOWN])
     more = f" and of {len(most) - _SHOWN} other vhosts" if len(most) > _SHOWN else ""
-    return f"{sum(vhosts.values())} ({said}{more})"
+    return f"{sum(vhosts.values())} ({shown}{more})"
 
 
 def vhosts_of(folder: Path) -> dict[str, int]:
     """Letters of a plan by vhost, as they will be sent; plans of before are asked too. PlanError: cannot be read."""
     chunks = folder / "chunks"
     try:
-        found = ds.dataset(str(chunks), format="parquet").to_table(["vhost"])["vhost"].value_counts()
+        counts = ds.dataset(str(chunks), format="parquet").to_table(["vhost"])["vhost"].value_counts()
     except (OSError, pa.ArrowException) as error:
-        said = str(error).partition("\n")[0]
-        raise PlanError(f"{chunks}: cannot be read ({said}); restore it, or make a plan in a new folder") from None
-    return {one["values"]: one["counts"] for one in found.to_pylist()}
+        reason = str(error).partition("\n")[0]
+        raise PlanError(f"{chunks}: cannot be read ({reason}); restore it, or make a plan in a new folder") from None
+    return {row["values"]: row["counts"] for row in counts.to_pylist()}
 
 
 def chosen(events: DataFrame, choice: Choice, *, is_move: bool = False) -> DataFrame:
@@ -121,9 +121,11 @@ def chosen(events: DataFrame, choice: Choice, *, is_move: bool = False) -> DataF
     `is_move`: a letter is one in whatever vhosts it was, so that what was moved before is where it went.
     """
     key = [name for name in KEY if name != "vhost"] if is_move else [*KEY]
-    told = _standing(of_letters(events).where(~f.col("kind").isin("released", *LEASES)))
+    standing = _standing(of_letters(events).where(~f.col("kind").isin("released", *LEASES)))
     own = Window.partitionBy(*key).orderBy(f.desc("ts_ms"), f.desc("redrives"), f.desc("attempts"), f.desc("event_id"))
-    last = told.withColumn("_n", f.row_number().over(own)).where("_n = 1").drop("_n").where(f.col("kind").isin(*FINAL))
+    last = (
+        standing.withColumn("_n", f.row_number().over(own)).where("_n = 1").drop("_n").where(f.col("kind").isin(*FINAL))
+    )
     for name, value in (("failed_queue", choice.queue), ("reason", choice.reason), ("fingerprint", choice.group)):
         last = last.where(f.col(name) == value) if value is not None else last
     last = last.where(f.col("ts_ms") >= choice.since_ms) if choice.since_ms is not None else last
@@ -133,16 +135,16 @@ def chosen(events: DataFrame, choice: Choice, *, is_move: bool = False) -> DataF
             last = last.where(choice.where)
             last.schema  # noqa: B018 - Spark Connect judges a condition only when it is asked
         except AnalysisException as error:
-            said = str(error).partition("\n")[0]
-            raise PlanError(f"--where {choice.where!r}: {said}; it is SQL on the archive's columns") from None
+            reason = str(error).partition("\n")[0]
+            raise PlanError(f"--where {choice.where!r}: {reason}; it is SQL on the archive's columns") from None
     return last
 
 
-def _standing(told: DataFrame) -> DataFrame:
+def _standing(events: DataFrame) -> DataFrame:
     """Without what bulk redrives told and took back: those letters lie where they lay."""
     back = (f.col("router_id") == ROUTER_ID) & (f.col("kind") == "held")
     one_try = [*KEY, "redrive_id", "tries"]
-    return told.where(~back).join(told.where(back).select(*one_try).distinct(), one_try, "left_anti")
+    return events.where(~back).join(events.where(back).select(*one_try).distinct(), one_try, "left_anti")
 
 
 def blind(events: DataFrame, choice: Choice, *, is_move: bool = False) -> dict[str, int]:
@@ -151,8 +153,8 @@ def blind(events: DataFrame, choice: Choice, *, is_move: bool = False) -> dict[s
     if not asked:
         return {}
     others = chosen(events, replace(choice, where=None), is_move=is_move)
-    found = others.agg(*(f.count_if(f.col(name).isNull()).alias(name) for name in asked)).collect()[0]
-    return {name: found[name] for name in asked}
+    counts = others.agg(*(f.count_if(f.col(name).isNull()).alias(name) for name in asked)).collect()[0]
+    return {name: counts[name] for name in asked}
 
 
 def freeze(  # noqa: PLR0913 - what is written down
@@ -220,10 +222,10 @@ def _require(plan: Plan, choice: Choice, vhosts: Mapping[str, int], target: Targ
 
 def _summed(rows: list[Row], name: str) -> dict[str, int]:
     """Counted letters by this column."""
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for row in rows:
-        found[row[name]] += row["count"]
-    return dict(sorted(found.items()))
+        totals[row[name]] += row["count"]
+    return dict(sorted(totals.items()))
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -25,16 +25,16 @@ def reconcile(spark: SparkSession, events: DataFrame, folder: Path, *, as_of_ms:
     chunks = spark.read.schema(f"{CHUNK_SCHEMA}, chunk long").parquet(str(folder / "chunks"))
     planned = chunks.select(*KEY)
     ledger = {number: ledger_entry(folder, number) for number in range(plan.chunks)}
-    failed = [one for entry in ledger.values() if entry is not None for one in entry["failed"]]
+    failed = [letter for entry in ledger.values() if entry is not None for letter in entry["failed"]]
     sent = chunks.where(f.col("chunk").isin([number for number, entry in ledger.items() if entry is not None]))
     confirmed = sent.join(letters_in(spark, failed), list(KEY), "left_anti").select(*KEY)
     of_plan = events.join(f.broadcast(planned), list(KEY), "left_semi")
     redriven = of_plan.where((f.col("kind") == "redriven") & (f.col("redrive_id") == plan.redrive_id))
-    told = redriven.select(*KEY).distinct().join(confirmed, list(KEY), "left_semi")
-    found = letters(of_plan, observed_quiet(events), as_of_ms).select(*KEY, "outcome")
+    known = redriven.select(*KEY).distinct().join(confirmed, list(KEY), "left_semi")
+    outcomes = letters(of_plan, observed_quiet(events), as_of_ms).select(*KEY, "outcome")
     counted = (
-        planned.join(told.withColumn("told", f.lit(1)), list(KEY), "left")
-        .join(found, list(KEY), "left")
+        planned.join(known.withColumn("told", f.lit(1)), list(KEY), "left")
+        .join(outcomes, list(KEY), "left")
         .agg(
             f.count("*").alias("planned"),
             f.count("told").alias("told"),

@@ -93,7 +93,7 @@ def run(
                 if not chunk.result():
                     todo = iter(())  # the broker is gone; the next run begins here
                 on_chunk(progress(folder))
-            waiting |= {threads.submit(_send, spark, folder, way, plan, one) for one in islice(todo, len(done))}
+            waiting |= {threads.submit(_send, spark, folder, way, plan, number) for number in islice(todo, len(done))}
     return progress(folder)
 
 
@@ -106,23 +106,27 @@ def _send(spark: SparkSession, folder: Path, way: Way, plan: Plan, number: int) 
     entry = ledger_entry(folder, number)
     result = sent(spark, folder, number, way, plan.redrive_id, _begun(folder, number))
     failed = [row.asDict() for row in result.failed]
-    told = {"confirmed": result.confirmed + (entry["confirmed"] if entry else 0), "failed": failed, "at_ms": _now_ms()}
-    replace_text(folder / "ledger" / f"{number}.json", json.dumps(told))
+    outcome = {
+        "confirmed": result.confirmed + (entry["confirmed"] if entry else 0),
+        "failed": failed,
+        "at_ms": _now_ms(),
+    }
+    replace_text(folder / "ledger" / f"{number}.json", json.dumps(outcome))
     return not any(row["result"].startswith((NOT_SENT, IN_DOUBT)) for row in failed)
 
 
 def ledger_entry(folder: Path, number: int) -> dict[str, Any] | None:
     """What came of a chunk, or None where it was not sent."""
     try:
-        found: dict[str, Any] = json.loads((folder / "ledger" / f"{number}.json").read_text(encoding="utf-8"))
+        entry: dict[str, Any] = json.loads((folder / "ledger" / f"{number}.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return found
+    return entry
 
 
 def letters_in(spark: SparkSession, failed: list[dict[str, Any]]) -> DataFrame:
     """The keys of these letters of a ledger; copies of one letter in two queues have one id."""
-    keys = [tuple(one[name] for name in KEY) for one in failed]
+    keys = [tuple(letter[name] for name in KEY) for letter in failed]
     return spark.createDataFrame(keys, ", ".join(f"{name} string" for name in KEY))
 
 
@@ -140,8 +144,8 @@ def progress(folder: Path) -> Progress:
     entries = [entry for number in range(plan.chunks) if (entry := ledger_entry(folder, number)) is not None]
     failed: dict[str, int] = {}
     for entry in entries:
-        for one in entry["failed"]:
-            failed[one["result"]] = failed.get(one["result"], 0) + 1
+        for letter in entry["failed"]:
+            failed[letter["result"]] = failed.get(letter["result"], 0) + 1
     return Progress(plan.chunks, len(entries), plan.letters, sum(entry["confirmed"] for entry in entries), failed)
 
 
@@ -164,9 +168,9 @@ def _sending(
         sender = Sender(redrive_id, Names(way.prefix), _key(way.key_file), tries)
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             results = list(_results(_open_letters(Path(folder), number), way, sender))
-            failed = [dict(zip(_FAILED, one, strict=True)) for one in results if one[-1] != CONFIRMED]
-            told = {"confirmed": len(results) - len(failed), "failed": failed}
-            yield pa.RecordBatch.from_pylist([told], schema=schema)
+            failed = [dict(zip(_FAILED, row, strict=True)) for row in results if row[-1] != CONFIRMED]
+            outcome = {"confirmed": len(results) - len(failed), "failed": failed}
+            yield pa.RecordBatch.from_pylist([outcome], schema=schema)
 
     return work
 
@@ -178,7 +182,7 @@ def _open_letters(folder: Path, number: int) -> list[dict[str, Any]]:
     entry = ledger_entry(folder, number)
     if entry is None:
         return [parsed(text) for text in texts]
-    failed = {tuple(one[name] for name in KEY) for one in entry["failed"]}
+    failed = {tuple(letter[name] for name in KEY) for letter in entry["failed"]}
     return [parsed(text) for key, text in zip(zip(*keys, strict=True), texts, strict=True) if key in failed]
 
 
@@ -186,7 +190,7 @@ def _results(events: list[dict[str, Any]], way: Way, sender: Sender) -> Iterator
     """Each letter with its result; a letter is confirmed only if its event was, too."""
     waiting: dict[_Tag, str] = {}
     letters: dict[_Tag, tuple[dict[str, Any], int]] = {}
-    copies, lines, told = [], [], []
+    copies, lines, answers = [], [], []
     for event in events:
         tag, now_ms = (event["vhost"], event["id"], event["failed_queue"]), _now_ms()
         try:
@@ -200,12 +204,12 @@ def _results(events: list[dict[str, Any]], way: Way, sender: Sender) -> Iterator
         return ((*tag, result) for tag, result in waiting.items())
     try:
         with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
-            told = list(out.publish(_batches(lines, sender)))
-            if all(result == CONFIRMED for _, result in told):
+            answers = list(out.publish(_batches(lines, sender)))
+            if all(result == CONFIRMED for _, result in answers):
                 waiting |= dict(out.publish(copies, way.rate))
     except StreamError as error:
         waiting |= {tag: f"{NOT_SENT}: {error}" for tag, result in waiting.items() if result == NOT_SENT}
-    if told:
+    if answers:
         waiting |= _taken_back({tag: waiting[tag] for tag in letters}, letters, way, sender)
     return ((*tag, result) for tag, result in waiting.items())
 

@@ -48,7 +48,7 @@ def gather(
     as_of = last_ms if as_of_ms is None else as_of_ms
     step_ms = bucket_ms(first_ms, last_ms)
     quiet = (observed_quiet(events) if quiet is None else quiet).cache()
-    tried, found = tries(events, quiet, as_of).cache(), letters(events, quiet, as_of).cache()
+    tried, outcomes = tries(events, quiet, as_of).cache(), letters(events, quiet, as_of).cache()
     efficacy = retry_efficacy(tried).cache()
     try:
         return ReportData(
@@ -60,19 +60,19 @@ def gather(
             bucket_ms=step_ms,
             objective=objective,
             kinds={row.kind: row["count"] for row in events.groupBy("kind").count().collect()},
-            recovery=_rows(time_to_recovery(found)),
+            recovery=_rows(time_to_recovery(outcomes)),
             advice=advise(query.gather(events, quiet, as_of, with_traits=False).evidence, known),
             efficacy=_rows(efficacy),
             trends=_rows(_deaths(trends(events.where("redrive_id is null"), step_ms)), most=MOST_BUCKETS),
-            groups=_rows(failure_groups(events, found)),
-            slo=_rows(slo_burn(found, objective=objective.share, within_ms=objective.within_ms)),
-            poison=_rows(poison_messages(events, found)),
-            redrives=_rows(redrive_success(tried, found)),
+            groups=_rows(failure_groups(events, outcomes)),
+            slo=_rows(slo_burn(outcomes, objective=objective.share, within_ms=objective.within_ms)),
+            poison=_rows(poison_messages(events, outcomes)),
+            redrives=_rows(redrive_success(tried, outcomes)),
             signatures=_signatures(events),
             gaps=events.where(f.col("kind") == "gap").agg(f.coalesce(f.sum("events"), f.lit(0))).collect()[0][0],
         )
     finally:
-        for frame in (quiet, tried, found, efficacy):
+        for frame in (quiet, tried, outcomes, efficacy):
             frame.unpersist()
 
 
@@ -83,8 +83,10 @@ def _signatures(events: DataFrame) -> dict[str, int]:
 
 def _deaths(over_time: DataFrame) -> DataFrame:
     """Deaths by queue in each bucket, and the letters that failed for the first time."""
-    told = over_time.where(f.col("kind").isin(*TOLD)).groupBy("bucket_ms", "failed_queue")
-    return told.agg(f.sum("events").alias("deaths"), f.sum("new_letters").alias("new_letters")).orderBy("bucket_ms")
+    decisions = over_time.where(f.col("kind").isin(*TOLD)).groupBy("bucket_ms", "failed_queue")
+    return decisions.agg(f.sum("events").alias("deaths"), f.sum("new_letters").alias("new_letters")).orderBy(
+        "bucket_ms"
+    )
 
 
 def _rows(frame: DataFrame, most: int = MOST_ROWS) -> Rows:

@@ -33,12 +33,12 @@ def deaths_over_time(rows: Sequence[Row], classes: dict[str, str], bucket_ms: in
     """Letters that failed for the first time: a strip for each queue, to its own scale, so that none hides others."""
     names = {colour: name for name, colour in reversed(classes.items()) if colour != "c0"}
     names |= {"c0": OTHERS} if "c0" in classes.values() else {}
-    strips = sorted(names, key=lambda one: one.replace("c0", "c99"))
+    strips = sorted(names, key=lambda colour: colour.replace("c0", "c99"))
     drawing = Drawing(WIDTH, len(strips) * 46 + 34, room=(_room(names.values()), 76, 6, 28), rows=max(len(strips), 1))
-    told = []
+    sentences = []
     for axes, colour in zip(drawing.axes, strips, strict=False):
         counts: dict[int, int] = {}
-        for row in (one for one in rows if classes.get(one["failed_queue"], "c0") == colour and one["new_letters"]):
+        for row in (row for row in rows if classes.get(row["failed_queue"], "c0") == colour and row["new_letters"]):
             counts[row["bucket_ms"]] = counts.get(row["bucket_ms"], 0) + row["new_letters"]
         name, most, total = names[colour], max(counts.values(), default=0), sum(counts.values())
         days = [(at + bucket_ms * 0.08) / DAY_MS for at in counts]
@@ -48,10 +48,10 @@ def deaths_over_time(rows: Sequence[Row], classes: dict[str, str], bucket_ms: in
         axes.set_yticks([max(most, 1) / 2], [shown(name)])
         beside(axes, f"peak {number(most)}", (1, most * 0.55), (76, 0), weight="bold")
         beside(axes, f"of {number(total)}", (1, 0), (76, 1), color=LIGHT["soft"])
-        told.append(f"{name}: {number(total)} letters, {number(most)} in the worst {duration(bucket_ms)}.")
+        sentences.append(f"{name}: {number(total)} letters, {number(most)} in the worst {duration(bucket_ms)}.")
     begin, end = first_ms - first_ms % bucket_ms, last_ms - last_ms % bucket_ms + bucket_ms
     _days(drawing.axes, begin, end)
-    return drawing.svg("When letters failed for the first time, a strip for each queue", told)
+    return drawing.svg("When letters failed for the first time, a strip for each queue", sentences)
 
 
 def _room(names: Iterable[str]) -> float:
@@ -82,27 +82,29 @@ def fates(recovery: Sequence[Row]) -> str:
     drawing = Drawing(
         WIDTH,
         len(recovery) * 36 + 6,
-        room=(_room(row[one] for row in recovery for one in ("failed_queue", "reason")), 76, 3, 3),
+        room=(_room(row[column] for row in recovery for column in ("failed_queue", "reason")), 76, 3, 3),
     )
     axes, rows = drawing.axes[0], [row | {"by_retry": row["recovered"] - row["by_redrive"]} for row in recovery]
-    left, told = [0.0] * len(rows), [""] * len(rows)
-    for name, colour, said in FATES:
+    left, sentences = [0.0] * len(rows), [""] * len(rows)
+    for name, colour, label in FATES:
         shares = [row[name] / max(row["letters"], 1) for row in rows]
-        texts = [f"{said}: {number(row[name])} ({percent(share)})" for row, share in zip(rows, shares, strict=True)]
+        texts = [f"{label}: {number(row[name])} ({percent(share)})" for row, share in zip(rows, shares, strict=True)]
         bars = axes.barh(range(len(rows)), shares, 0.66, left, color=LIGHT[colour], edgecolor=LIGHT["card"])
         drawing.says(bars, texts)
         inside = [percent(share) if share > _ROOM_SHARE else "" for share in shares]
         axes.bar_label(bars, inside, label_type="center", color=LIGHT["ink" if colour == "wait" else "on"])
         left = [at + share for at, share in zip(left, shares, strict=True)]
-        told = [f"{before} {text}," for before, text in zip(told, texts, strict=True)]
+        sentences = [f"{before} {text}," for before, text in zip(sentences, texts, strict=True)]
     for at, row in enumerate(rows):
         beside(axes, number(row["letters"]), (1, at), (76, -4), weight="bold")
     axes.set_xlim(0, 1)
     _rows(axes, rows)
     axes.spines["bottom"].set_visible(False)
     axes.set_xticks([])
-    told = [f"{row['failed_queue']}, {row['reason']}:{text[:-1]}." for row, text in zip(rows, told, strict=True)]
-    return drawing.svg("What became of the letters of each queue", told)
+    sentences = [
+        f"{row['failed_queue']}, {row['reason']}:{text[:-1]}." for row, text in zip(rows, sentences, strict=True)
+    ]
+    return drawing.svg("What became of the letters of each queue", sentences)
 
 
 def _rows(axes: Axes, rows: Sequence[Row]) -> None:
@@ -117,10 +119,10 @@ def _rows(axes: Axes, rows: Sequence[Row]) -> None:
 
 def efficacy(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     """A small chart for each queue and reason → (queue, reason, SVG): how often each delivery succeeds."""
-    found = []
+    charts = []
     for (queue, reason), each in groupby(rows, key=lambda row: (row["failed_queue"], row["reason"])):
-        found.append((queue, reason, _efficacy(list(each)[:10], f"{queue}, {reason}")))
-    return found
+        charts.append((queue, reason, _efficacy(list(each)[:10], f"{queue}, {reason}")))
+    return charts
 
 
 _ROOM: Final = 5  # labels of waits that stand beside each other without touching
@@ -131,14 +133,14 @@ def _efficacy(rows: Sequence[Row], name: str) -> str:
     drawing = Drawing(336, 184, room=(46, 4, 8, 56))
     axes, places = drawing.axes[0], range(len(rows))
     every = 1 if len(rows) <= _ROOM else -(-len(rows) // (_ROOM - 1))
-    said = [
+    texts = [
         f"delivery {row['attempts'] + 1}: {number(row['recovered'])} of {number(row['tried'])} succeeded "
         f"({percent(row['low'])} to {percent(row['high'])})"
         for row in rows
     ]
     low, high = [row["low"] for row in rows], [row["high"] for row in rows]
     bars = axes.bar(places, [row["recovered_share"] for row in rows], 0.5, color=LIGHT["good"])
-    drawing.says(bars, said)
+    drawing.says(bars, texts)
     axes.vlines(places, low, high, LIGHT["ink"], linewidth=1.4)
     caps = [at - 0.07 for at in places], [at + 0.07 for at in places], LIGHT["ink"]
     axes.hlines(low, *caps, linewidth=1.4)
@@ -151,7 +153,7 @@ def _efficacy(rows: Sequence[Row], name: str) -> str:
     axes.set_ylim(0, 1)
     axes.set_yticks((0, 0.25, 0.5, 0.75, 1), ("0 %", "", "50 %", "", "100 %"), color=LIGHT["soft"])
     axes.grid(axis="y")
-    return drawing.svg(f"How often each delivery succeeds: {name}", (f"{one}." for one in said))
+    return drawing.svg(f"How often each delivery succeeds: {name}", (f"{text}." for text in texts))
 
 
 _MARKS_MS: Final = (1, 10, 100, 1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 8.64e7, 6.048e8)
@@ -167,17 +169,17 @@ def times(recovery: Sequence[Row]) -> str:
     drawing = Drawing(
         WIDTH,
         len(rows) * 36 + 30,
-        room=(_room(row[one] for row in rows for one in ("failed_queue", "reason")), 40, 3, 27),
+        room=(_room(row[column] for row in rows for column in ("failed_queue", "reason")), 40, 3, 27),
     )
-    axes, told = drawing.axes[0], []
+    axes, sentences = drawing.axes[0], []
     for at, row in enumerate(rows):
         took = {name: max(row[f"time_{name}_ms"], 1) for name in ("p50", "p95", "p99")}
         axes.hlines(at, took["p50"], took["p99"], LIGHT["back"], linewidth=3, alpha=0.4)
-        said = [f"{part} within {duration(took[name])}" for name, part, *_ in _POINTS]
-        for (name, _, area, edge, fill), text in zip(_POINTS, said, strict=True):
+        texts = [f"{part} within {duration(took[name])}" for name, part, *_ in _POINTS]
+        for (name, _, area, edge, fill), text in zip(_POINTS, texts, strict=True):
             dot = axes.scatter(took[name], at, area, LIGHT[fill], linewidths=edge, edgecolors=LIGHT["back"], zorder=3)
             drawing.says([dot], [text])
-        told.append(f"{row['failed_queue']}, {row['reason']}: {', '.join(reversed(said))}.")
+        sentences.append(f"{row['failed_queue']}, {row['reason']}: {', '.join(reversed(texts))}.")
     least, most = min(row["time_p50_ms"] for row in rows), max(row["time_p99_ms"] for row in rows)
     axes.set_xscale("log")
     axes.set_xlim(max(least, 1) * 0.7, max(most, least * 10, 10) * 1.3)
@@ -188,7 +190,7 @@ def times(recovery: Sequence[Row]) -> str:
     axes.grid(axis="x")
     axes.spines["bottom"].set_visible(False)
     _rows(axes, rows)
-    return drawing.svg("How long letters took to recover: half, 95 % and 99 % of each queue", told)
+    return drawing.svg("How long letters took to recover: half, 95 % and 99 % of each queue", sentences)
 
 
 @mpl.rc_context(LOOK)
@@ -197,16 +199,18 @@ def burn(rows: Sequence[Row]) -> str:
     shares = [row for row in rows if row["burn"] is not None]
     drawing = Drawing(WIDTH, len(shares) * 28 + 24, room=(_room(row["failed_queue"] for row in shares), 76, 3, 21))
     axes, burnt = drawing.axes[0], [row["burn"] for row in shares]
-    said = [f"{number(row['bad'])} of {number(row['letters'] - row['open'])} letters late or lost" for row in shares]
-    colour = [LIGHT["bad" if one > 1 else "good"] for one in burnt]
+    texts = [f"{number(row['bad'])} of {number(row['letters'] - row['open'])} letters late or lost" for row in shares]
+    colour = [LIGHT["bad" if factor > 1 else "good"] for factor in burnt]
     bars = axes.barh(range(len(shares)), burnt, 0.62, color=colour)
-    drawing.says(bars, said)
+    drawing.says(bars, texts)
     paper = {"facecolor": LIGHT["card"], "edgecolor": "none", "pad": 5}  # the line does not strike a number through
-    axes.bar_label(bars, [f"{one:.1f} ×" for one in burnt], padding=8, weight="bold", bbox=paper)
+    axes.bar_label(bars, [f"{factor:.1f} ×" for factor in burnt], padding=8, weight="bold", bbox=paper)
     axes.axvline(1, color=LIGHT["ink"], linewidth=1.5, linestyle=(0, (4, 3)), zorder=0.5)
     axes.set_xlim(0, max([*burnt, 1.2]))
     axes.set_xticks([1], ["budget used up"])
     axes.spines["bottom"].set_visible(False)
     _rows(axes, [{"failed_queue": row["failed_queue"]} for row in shares])
-    told = [f"{row['failed_queue']}: {row['burn']:.1f} times, {text}." for row, text in zip(shares, said, strict=True)]
-    return drawing.svg("Error budget used up, by queue", told)
+    sentences = [
+        f"{row['failed_queue']}: {row['burn']:.1f} times, {text}." for row, text in zip(shares, texts, strict=True)
+    ]
+    return drawing.svg("Error budget used up, by queue", sentences)

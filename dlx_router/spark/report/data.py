@@ -12,7 +12,7 @@ MOST_ROWS: Final = 200  # of one table; a page is no archive
 MOST_BUCKETS: Final = 100_000  # of all queues together
 NOTHING: Final = "no event about a letter in this time: nothing to report; choose another --since"
 _BUCKETS: Final = 170  # across the page
-_STEPS_MS: Final = tuple(60_000 * one for one in (1, 5, 15, 60, 120, 180, 360, 720, 1440, 10_080))
+_STEPS_MS: Final = tuple(60_000 * minutes for minutes in (1, 5, 15, 60, 120, 180, 360, 720, 1440, 10_080))
 
 
 def bucket_ms(first_ms: int, last_ms: int) -> int:

@@ -58,15 +58,15 @@ class Drawing:
         height = max(height, top + bottom + 10)  # of no rows too there are axes
         inside = {"left": left / width, "right": 1 - right / width, "top": 1 - top / height, "bottom": bottom / height}
         self.figure = Figure(figsize=(width / PER_INCH, height / PER_INCH))
-        found = self.figure.subplots(rows, 1, sharex=True, squeeze=False, gridspec_kw=inside | {"hspace": 0.3})
-        self.axes: list[Axes] = list(found[:, 0])
-        self._said: list[str] = []
+        grid = self.figure.subplots(rows, 1, sharex=True, squeeze=False, gridspec_kw=inside | {"hspace": 0.3})
+        self.axes: list[Axes] = list(grid[:, 0])
+        self._titles: list[str] = []
 
-    def says(self, marks: Iterable[Artist], said: Iterable[str]) -> None:
+    def says(self, marks: Iterable[Artist], texts: Iterable[str]) -> None:
         """What each mark says where the pointer rests, and to readers of screens."""
-        for mark, text in zip(marks, said, strict=True):
-            mark.set_gid(f"said-{len(self._said)}")
-            self._said.append(f"<g><title>{escape(text)}</title>")
+        for mark, text in zip(marks, texts, strict=True):
+            mark.set_gid(f"said-{len(self._titles)}")
+            self._titles.append(f"<g><title>{escape(text)}</title>")
 
     def svg(self, title: str, told: Iterable[str]) -> str:
         """The drawing, as wide as its place. `told`: the same in sentences, for who cannot see it."""
@@ -84,9 +84,9 @@ class Drawing:
 
     def _in_page(self, tag: str) -> str:
         """A tag of matplotlib's as the page has it. What stands between tags are names, which stay as they are."""
-        if found := re.fullmatch(r'<g id="said-(\d+)">', tag):
-            return self._said[int(found[1])]
-        return _COLOUR.sub(lambda found: _COLOURS[found[0]], _NEEDLESS.sub("", tag))
+        if match := re.fullmatch(r'<g id="said-(\d+)">', tag):
+            return self._titles[int(match[1])]
+        return _COLOUR.sub(lambda colour: _COLOURS[colour[0]], _NEEDLESS.sub("", tag))
 
 
 def beside(axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], **how: Any) -> None:  # noqa: ANN401 - matplotlib's

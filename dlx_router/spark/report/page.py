@@ -54,7 +54,7 @@ def _tiles(data: ReportData) -> str:
         ("", number(data.total("open")), "still open"),
         ("", percent(vain / retries) if retries else "–", f"of {number(retries)} retries in vain{spares}"),
     )
-    tiles = (f'<div class="tile {css}"><b>{value}</b><span>{said}</span></div>' for css, value, said in shown)
+    tiles = (f'<div class="tile {css}"><b>{value}</b><span>{label}</span></div>' for css, value, label in shown)
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
@@ -80,8 +80,8 @@ def _card(queue: QueueAdvice, part: Advice) -> str:
     head = f'<div class="head"><h3>{escape(queue.queue)}</h3>{tag}</div>'
     yaml = "\n".join(written(definition_of(queue._replace(parts=(part,)))[0])) if part.verdict != KEEP else ""
     shown = f"<pre>{escape(yaml)}</pre>" if yaml else ""
-    _, *said = reasons_of(part)
-    lines = "".join(f"<br>{escape(one.strip())}" for one in said)
+    _, *sentences = reasons_of(part)
+    lines = "".join(f"<br>{escape(sentence.strip())}" for sentence in sentences)
     return f'<div class="card">{head}<p>{escape(part.key.reason)}{lines}</p>{shown}</div>'
 
 
@@ -96,7 +96,7 @@ def _over_time(data: ReportData) -> str:
 
 def _fates(data: ReportData) -> str:
     why = "Recovered: no event of the letter for at least an hour, or twice its longest wait, after it was given back."
-    legend = _legend([(css, said) for _, css, said in charts.FATES])
+    legend = _legend([(css, label) for _, css, label in charts.FATES])
     table = _table(
         ("queue", "reason", "#letters", "#recovered", "#of these by redrive", "#lost", "#open", "#share (95 %)"),
         (
@@ -164,10 +164,10 @@ def _group(row: Row) -> str:
 
 
 def _error(row: Row) -> str:
-    said = row["error_template"] or ""
-    if row["error_type"] and not said.startswith(row["error_type"]):
-        return f"{row['error_type']}: {said}" if said else row["error_type"]
-    return said or f"{row['reason']} (nothing said)"
+    message = row["error_template"] or ""
+    if row["error_type"] and not message.startswith(row["error_type"]):
+        return f"{row['error_type']}: {message}" if message else row["error_type"]
+    return message or f"{row['reason']} (nothing said)"
 
 
 def _poison(data: ReportData) -> str:
@@ -208,7 +208,7 @@ def _foot(data: ReportData) -> str:
 
 
 def _legend(named: Sequence[tuple[str, str]]) -> str:
-    return f'<ul class="legend">{"".join(f"<li><i class={css}></i>{escape(said)}</li>" for css, said in named)}</ul>'
+    return f'<ul class="legend">{"".join(f"<li><i class={css}></i>{escape(label)}</li>" for css, label in named)}</ul>'
 
 
 def _wide(drawn: str) -> str:
@@ -226,7 +226,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, is_html: bool 
     """A # before a name: a column of numbers. `is_html`: the first cell of each row is HTML already."""
     css = [' class="n"' if name[:1] == "#" else "" for name in head]
     heads = "".join(
-        f'<th scope="col"{one}>{escape(name.removeprefix("#"))}</th>' for one, name in zip(css, head, strict=True)
+        f'<th scope="col"{attribute}>{escape(name.removeprefix("#"))}</th>'
+        for attribute, name in zip(css, head, strict=True)
     )
     body = "".join(f"<tr>{_cells(row, css, is_html=is_html)}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -234,4 +235,4 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, is_html: bool 
 
 def _cells(row: Sequence[str], css: Sequence[str], *, is_html: bool) -> str:
     cells = (cell if is_html and at == 0 else escape(cell) for at, cell in enumerate(row))
-    return "".join(f"<td{one}>{cell}</td>" for one, cell in zip(css, cells, strict=True))
+    return "".join(f"<td{attribute}>{cell}</td>" for attribute, cell in zip(css, cells, strict=True))

@@ -60,8 +60,8 @@ def _defined(db: duckdb.DuckDBPyConnection, archive: Archive, *, since: str = ""
     try:
         return _define(db, archive, since=since, kept=kept)
     except duckdb.Error as error:
-        said = f"{archive.root}: {in_a_line(error)}; `dlx-router pipeline verify` says what else is wrong"
-        raise ArchiveError(said) from None
+        message = f"{archive.root}: {in_a_line(error)}; `dlx-router pipeline verify` says what else is wrong"
+        raise ArchiveError(message) from None
 
 
 def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, since: str, kept: bool) -> list[str]:
@@ -113,13 +113,13 @@ def _rows(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Columns)
 
 def _alike(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[list[str]]:
     """The files, those of one schema together: to read them by name DuckDB would read each footer for every view."""
-    told = "concat_ws(' ', name, type, converted_type, logical_type, num_children)"
+    element = "concat_ws(' ', name, type, converted_type, logical_type, num_children)"
     every = f"parquet_schema({listed(map(pattern, files))})"
-    schemas = f"SELECT file_name, hash(list_sort(list({told}))) FROM {every} GROUP BY file_name"
-    found: dict[int, list[str]] = {}
+    schemas = f"SELECT file_name, hash(list_sort(list({element}))) FROM {every} GROUP BY file_name"
+    by_schema: dict[int, list[str]] = {}
     for file, schema in db.execute(f"{schemas} ORDER BY file_name").fetchall():
-        found.setdefault(schema, []).append(file)
-    return [*found.values()]
+        by_schema.setdefault(schema, []).append(file)
+    return [*by_schema.values()]
 
 
 def _of_one_schema(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Columns) -> str:
@@ -127,7 +127,7 @@ def _of_one_schema(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns:
     shape = db.sql(f"SELECT * FROM {read}")
     there = dict(zip(shape.columns, shape.types, strict=True))
     known = [f"{_column(name, kind, there.get(name))} AS {quoted(name)}" for name, kind, _ in columns]
-    more = [quoted(name) for name in there if name not in {one for one, _, _ in columns} and name != _FILE]
+    more = [quoted(name) for name in there if name not in {column for column, _, _ in columns} and name != _FILE]
     return f"SELECT {', '.join([*known, *more])} FROM {read}"
 
 
@@ -145,7 +145,7 @@ def _as(value: str, kind: t.DataType, there: DuckDBPyType | None) -> str:
     match kind:
         case t.StructType() if there.id == "struct":
             members = _children(there)
-            each = (f"{quoted(one.name)} := {_member(value, one, members)}" for one in kind.fields)
+            each = (f"{quoted(field.name)} := {_member(value, field, members)}" for field in kind.fields)
             return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(each)}) END"
         case t.ArrayType() if there.id == "list" and isinstance(kind.elementType, t.StructType):
             (inner,) = _children(there).values()
@@ -154,11 +154,11 @@ def _as(value: str, kind: t.DataType, there: DuckDBPyType | None) -> str:
 
 
 def _children(there: DuckDBPyType) -> dict[str, DuckDBPyType]:
-    return {name: one for name, one in there.children if isinstance(one, DuckDBPyType)}
+    return {name: child for name, child in there.children if isinstance(child, DuckDBPyType)}
 
 
-def _member(value: str, one: t.StructField, members: dict[str, DuckDBPyType]) -> str:
-    return _as(f"{value}.{quoted(one.name)}", one.dataType, members.get(one.name))
+def _member(value: str, field: t.StructField, members: dict[str, DuckDBPyType]) -> str:
+    return _as(f"{value}.{quoted(field.name)}", field.dataType, members.get(field.name))
 
 
 def _once(*, has_raw: bool, has_compacted: bool) -> str:
@@ -190,5 +190,5 @@ def _segments(parts: list[Part]) -> str:
     names = [(name, duckdb_type(kind)) for name, kind, _ in BY_NAME["segments"].columns]
     rows = [f"({text(part.date)}, {text(part.seg)}, {part.rows}, {part.is_compacted})" for part in parts]
     values = ", ".join(rows or ["(NULL, NULL, NULL, NULL)"])
-    told = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in names)
-    return f"SELECT {told} FROM (VALUES {values}) AS part({', '.join(name for name, _ in names)}) WHERE seg IS NOT NULL"
+    each = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in names)
+    return f"SELECT {each} FROM (VALUES {values}) AS part({', '.join(name for name, _ in names)}) WHERE seg IS NOT NULL"

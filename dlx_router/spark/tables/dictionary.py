@@ -36,7 +36,8 @@ _TOLD_ALWAYS: Final = {"fresh", "first"}  # what the journal leaves out of them 
 def _of_the_journal() -> Columns:
     """The fields of an event, with what docs/journal.md says of them."""
     return tuple(
-        (one.name, schemas.EVENT[one.name].dataType, one.meaning + _unless(one.when, one.name)) for one in FIELDS
+        (field.name, schemas.EVENT[field.name].dataType, field.meaning + _unless(field.when, field.name))
+        for field in FIELDS
     )
 
 
@@ -99,14 +100,16 @@ TABLES: Final = (
     Table("bad_lines", "one line of the journal that is no event, or that was erased", schemas.BAD_COLUMNS),
     Table("segments", "one part of the archive that counts", _SEGMENT),
 )
-BY_NAME: Final = {one.name: one for one in TABLES}
+BY_NAME: Final = {table.name: table for table in TABLES}
 
 
 def duckdb_type(kind: t.DataType) -> str:
     """The type of DuckDB that holds the same values."""
     match kind:
         case t.StructType():
-            return f"STRUCT({', '.join(f'{quoted(one.name)} {duckdb_type(one.dataType)}' for one in kind.fields)})"
+            return (
+                f"STRUCT({', '.join(f'{quoted(field.name)} {duckdb_type(field.dataType)}' for field in kind.fields)})"
+            )
         case t.ArrayType():
             return f"{duckdb_type(kind.elementType)}[]"
         case t.MapType():

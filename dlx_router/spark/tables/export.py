@@ -87,8 +87,8 @@ def _filled(out: Path) -> Iterator[None]:
     except BaseException as error:
         shutil.rmtree(out, ignore_errors=True)
         if isinstance(error, duckdb.Error | OSError):
-            said = in_a_line(error)
-            raise ArchiveError(f"{out}: cannot be written ({said}); nothing was left there") from None
+            problem = in_a_line(error)
+            raise ArchiveError(f"{out}: cannot be written ({problem}); nothing was left there") from None
         raise
 
 
@@ -133,4 +133,4 @@ def _iceberg(out: Path, files: list[Path]) -> Path:
 
 
 def _without(name: str) -> pa.Schema:
-    return pa.schema([one for one in to_arrow_schema(schemas.ARCHIVE, timezone="UTC") if one.name != name])
+    return pa.schema([field for field in to_arrow_schema(schemas.ARCHIVE, timezone="UTC") if field.name != name])

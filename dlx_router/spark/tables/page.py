@@ -19,5 +19,5 @@ added. Those that a newer version wrote, and this one does not know, stand behin
 
 def page() -> str:
     """The page."""
-    rows = "".join(f"| [`{one.name}`](#{one.name}) | {one.row} |\n" for one in TABLES)
+    rows = "".join(f"| [`{table.name}`](#{table.name}) | {table.row} |\n" for table in TABLES)
     return f"{_HEAD}{rows}\n{markdown()}\n"

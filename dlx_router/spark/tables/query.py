@@ -40,7 +40,7 @@ _ENDS: Final = {  # as DuckDB gives them out
 }
 _NULL: Final = "–"  # as in every table of ours: what is below a narrow one is left out
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
-_NUMBERS: Final = {*_INTEGERS, *(f"U{one}" for one in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL"}
+_NUMBERS: Final = {*_INTEGERS, *(f"U{kind}" for kind in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Answer:
 
     @property
     def names(self) -> list[str]:
-        return [one.name for one in self.columns]
+        return [column.name for column in self.columns]
 
 
 def run(root: Path, text: str, form: str, out: IO[str], table: Table) -> bool:
@@ -73,13 +73,13 @@ def run(root: Path, text: str, form: str, out: IO[str], table: Table) -> bool:
 
 def _asked(db: duckdb.DuckDBPyConnection, text: str) -> Answer:
     statements = db.extract_statements(text)
-    kinds = [one.type for one in statements]
+    kinds = [statement.type for statement in statements]
     if kinds != [duckdb.StatementType.SELECT]:
-        names = ", ".join(one.name for one in kinds) or "nothing"
+        names = ", ".join(kind.name for kind in kinds) or "nothing"
         raise ArchiveError(f"one SELECT is what is run, and the archive is only read; this is {names}")
     cursor = db.execute(statements[0])
-    told = ((name, str(kind).partition("(")[0]) for name, kind, *_ in cursor.description or ())
-    return Answer(tuple(Column(name, kind in _NUMBERS) for name, kind in told), _fetched(cursor))
+    columns = ((name, str(kind).partition("(")[0]) for name, kind, *_ in cursor.description or ())
+    return Answer(tuple(Column(name, kind in _NUMBERS) for name, kind in columns), _fetched(cursor))
 
 
 def _fetched(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
@@ -91,14 +91,14 @@ def _wrong(error: duckdb.Error) -> str:
     """What DuckDB says, with the line and the place that it points to, and what may be meant."""
     text = reason(error)
     if isinstance(error, duckdb.CatalogException) and "Table with name" in text:
-        text += f"\ntables: {', '.join(one.name for one in TABLES)}; their columns: docs/data-dictionary.md"
+        text += f"\ntables: {', '.join(table.name for table in TABLES)}; their columns: docs/data-dictionary.md"
     if "No files found" in text or "No such file" in text:
         text += "\nthe archive was compacted or erased from while it was read: run it again"
     return text
 
 
 def _tabled(answer: Answer, table: Table) -> bool:
-    rows = [[_cell(one, _NULL) for one in row] for row in islice(answer.rows, TABLE_ROWS)]
+    rows = [[_cell(value, _NULL) for value in row] for row in islice(answer.rows, TABLE_ROWS)]
     table(answer.columns, rows)
     return next(answer.rows, None) is not None
 
@@ -108,7 +108,7 @@ def _csv(answer: Answer, out: IO[str]) -> None:
     lines = SimpleNamespace(write=lambda line: out.write(f"{line[:-2]}\n"))
     writer = csv.writer(lines, lineterminator="\r\n")
     writer.writerow(answer.names)
-    writer.writerows([_harmless(one) for one in row] for row in answer.rows)
+    writer.writerows([_harmless(value) for value in row] for row in answer.rows)
 
 
 def _harmless(value: Any) -> str:  # noqa: ANN401 - of any type
@@ -125,8 +125,8 @@ def _json(answer: Answer, out: IO[str]) -> None:
         raise ArchiveError(f"JSON has each name once, and there are several columns {twice[0]!r}: name them with AS")
     before = "[\n"
     for row in answer.rows:
-        told = {name: _plain(value) for name, value in zip(names, row, strict=True)}
-        out.write(before + _document(told))
+        record = {name: _plain(value) for name, value in zip(names, row, strict=True)}
+        out.write(before + _document(record))
         before = ",\n"
     out.write("[]\n" if before == "[\n" else "\n]\n")
 
@@ -142,16 +142,16 @@ def _document(value: Any, *, ascii_only: bool = True) -> str:  # noqa: ANN401 - 
         case Decimal():
             return format(value, "f")
         case dict():
-            return f"{{{', '.join(f'{inner(name)}: {inner(one)}' for name, one in value.items())}}}"
+            return f"{{{', '.join(f'{inner(name)}: {inner(member)}' for name, member in value.items())}}}"
         case _:
             return f"[{', '.join(map(inner, value))}]"
 
 
 def _cell(value: Any, null: str) -> str:  # noqa: ANN401 - of any type
-    found = _plain(value)
-    if found is None or isinstance(found, str):
-        return null if found is None else found
-    return _document(found, ascii_only=False)
+    plain = _plain(value)
+    if plain is None or isinstance(plain, str):
+        return null if plain is None else plain
+    return _document(plain, ascii_only=False)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - of any type
@@ -162,9 +162,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - of any type
         case bool() | int() | float() | str() | Decimal() | None:
             return value
         case dict():
-            return {_cell(name, "null"): _plain(one) for name, one in value.items()}
+            return {_cell(name, "null"): _plain(item) for name, item in value.items()}
         case list() | tuple():
-            return [_plain(one) for one in value]
+            return [_plain(item) for item in value]
     return _text(value)
 
 
