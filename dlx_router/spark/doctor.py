@@ -134,7 +134,8 @@ def _signed(archive: Path) -> Check:
         return ", ".join(f"{n} {name}" for name, n in signatures(Archive(archive)).items()) or "no events yet"
 
     check = _tried("signed", count)
-    return replace(check, state=State.NOTE) if "bad" in check.said or "none" in check.said else check
+    doubtful = check.state is State.OK and ("bad" in check.said or "none" in check.said)
+    return replace(check, state=State.NOTE) if doubtful else check
 
 
 def _folder(archive: Path) -> Check:

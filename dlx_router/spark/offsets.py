@@ -1,8 +1,8 @@
 """Where reading stands in each stream, what to read next, and whether something is missing. No Spark in here.
 
 A position is {"next", "seen", "mark", "lost"}: the offset to read next, the offset and digest of a message before it,
-and how often something was missing and that was allowed. A
-stream that was deleted and made anew counts from 0 again, and an offset alone does not tell; the mark does.
+and how often something was missing and that was allowed. A stream that was deleted and made anew counts from 0 again,
+and an offset alone does not tell; the mark does.
 """
 
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ REDRIVES_SCHEMA: Final = (
 def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = POISON_DEATHS) -> DataFrame:
     """Messages that died `deaths` times or more, as several letters or after a redrive, and never recovered.
 
-    POISON_SCHEMA.     A message is known by the SHA-256 of its body where the journal has it (the same body sent
+    POISON_SCHEMA. A message is known by the SHA-256 of its body where the journal has it (the same body sent
     again is the same message), else by its letter id. `found`: `letters` of the same events. Needs also column
     body_sha256.
     """

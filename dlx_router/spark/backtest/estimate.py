@@ -93,7 +93,7 @@ def _placed(frame: DataFrame, moment: str, stretches: DataFrame) -> DataFrame:
 def strata(different: DataFrame, tried: DataFrame, stretches: DataFrame, schedule: DataFrame) -> DataFrame:
     """Letters whose first difference is a retry, by their deliveries in and after the episode.
 
-    STRATA_SCHEMA.     `different`: `differences.changed`. Only first stays: what a redrive brought is not the
+    STRATA_SCHEMA. `different`: `differences.changed`. Only first stays: what a redrive brought is not the
     policy's doing.
     """
     first = different.where(f.col("first") & (f.col("now_decision") == "retry") & (f.col("redrives") == 0))
