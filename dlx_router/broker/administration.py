@@ -181,7 +181,7 @@ def _reason(answer: httpx.Response) -> str:
 
 def _argument(exchanges: Sequence[Mapping[str, Any]], name: str) -> dict[str, str]:
     """Exchange → the value of its argument of this name, those that have it."""
-    having = (one for one in exchanges if name in (one.get("arguments") or {}))
+    having = (exchange for exchange in exchanges if name in (exchange.get("arguments") or {}))
     return {exchange["name"]: str(exchange["arguments"][name]) for exchange in having}
 
 

@@ -21,9 +21,9 @@ def decode(data: bytes, key: bytes) -> Record:
 
     Members of a document that this version does not know are kept in `more`, and written again by `encode`.
     """
-    head, found, tail = data.rpartition(_MAC)
+    head, separator, tail = data.rpartition(_MAC)
     expected = mac(head, key).encode() + b'"}'
-    if not found or not compare_digest(tail, expected):
+    if not separator or not compare_digest(tail, expected):
         raise RecordError("the signature is not ours")
     try:
         return _record(json.loads(head + b"}"))
@@ -67,13 +67,13 @@ def _record(document: dict[str, Any]) -> Record:
         cut=document.get("cut", False),
         since_ms=document.get("since_ms"),
         wait_ms=document.get("wait_ms"),
-        declared=None if (said := document.get("declared")) is None else _declared(said),
+        declared=None if (declared := document.get("declared")) is None else _declared(declared),
         more=None if _KNOWN.issuperset(document) else {name: document[name] for name in document.keys() - _KNOWN},
     )
 
 
-def _declared(said: Mapping[str, Any]) -> Declared:
-    return Declared(never=said.get("never", False), tag=said.get("tag"))
+def _declared(members: Mapping[str, Any]) -> Declared:
+    return Declared(never=members.get("never", False), tag=members.get("tag"))
 
 
 def _death(entry: list[Any]) -> Death:
