@@ -108,19 +108,19 @@ class Once:
     """Says a thing when it changes, and again when it is over; keyed by what it is about."""
 
     def __init__(self) -> None:
-        self._latest: dict[int, int] = {}  # hashes: keys and errors may be as long as a header
+        self._said: dict[int, int] = {}  # hashes: keys and errors may be as long as a header
 
     def warn(self, key: str, event: str, **fields: object) -> None:
         """Log unless the same was said about this key last."""
         about, what = hash(key), hash(f"{event} {fields.get('cause', '')} {fields.get('error', '')}")
-        if self._latest.get(about) == what:
+        if self._said.get(about) == what:
             return
-        if len(self._latest) >= _MAX_KEYS and about not in self._latest:
-            self._latest.pop(next(iter(self._latest)))  # the oldest may be said again
-        self._latest[about] = what
+        if len(self._said) >= _MAX_KEYS and about not in self._said:
+            self._said.pop(next(iter(self._said)))  # the oldest may be said again
+        self._said[about] = what
         log.warning(event, **fields)
 
     def healed(self, key: str, event: str, **fields: object) -> None:
         """Log that it is over, where something was said."""
-        if self._latest.pop(hash(key), None) is not None:
+        if self._said.pop(hash(key), None) is not None:
             log.info(event, **fields)
