@@ -101,20 +101,20 @@ class Administration(Management):
         """What stands there now."""
         where = part(vhost)
         overview = await self._get("overview?columns=rabbitmq_version")
-        queues = [_standing(one) async for one in self._listed(vhost, "", _COLUMNS)]
+        queues = [_standing(queue) async for queue in self._listed(vhost, "", _COLUMNS)]
         exchanges = await self._get(f"exchanges/{where}?columns=name,type,durable,auto_delete,arguments")
         if not exchanges:  # every vhost has those that AMQP asks for
             raise ManagementError(f"vhost {vhost!r}: the management API names no exchange; its node may be starting")
         return Snapshot(
             vhost=vhost,
             version=_version(overview.get("rabbitmq_version", "")),
-            queues=tuple(sorted(queues, key=lambda one: one.name)),
-            exchanges={one["name"]: one["type"] for one in exchanges},
+            queues=tuple(sorted(queues, key=lambda queue: queue.name)),
+            exchanges={exchange["name"]: exchange["type"] for exchange in exchanges},
             bindings=tuple(map(bound_of, await self._get(f"bindings/{where}"))),
             policies=tuple(map(rule_of, await self._get(f"policies/{where}"))),
             operator_policies=tuple(map(rule_of, await self._get(f"operator-policies/{where}"))),
-            durable_exchanges=frozenset(one["name"] for one in exchanges if one["durable"]),
-            auto_delete=frozenset(one["name"] for one in exchanges if one["auto_delete"]),
+            durable_exchanges=frozenset(exchange["name"] for exchange in exchanges if exchange["durable"]),
+            auto_delete=frozenset(exchange["name"] for exchange in exchanges if exchange["auto_delete"]),
             alternates=_argument(exchanges, "alternate-exchange"),
             marks=_argument(exchanges, MARK),
         )
@@ -132,10 +132,10 @@ class Administration(Management):
         """The user's rights in the vhost, None without any."""
         try:
             path = f"permissions/{part(vhost)}/{part(user)}"
-            found: Mapping[str, str] = await self._get(path)
+            rights: Mapping[str, str] = await self._get(path)
         except NotThereError:
             return None
-        return found
+        return rights
 
     async def make(self, path: Sequence[str], body: Mapping[str, Any]) -> None:
         """PUT what stands under this path: `("policies", vhost, name)`, say."""
@@ -169,51 +169,57 @@ class Administration(Management):
 def _reason(answer: httpx.Response) -> str:
     """What the broker said, in a line; of rights in our words too, because it does not say which would do."""
     try:
-        said = str(answer.json().get("reason", ""))
+        reason = str(answer.json().get("reason", ""))
     except (ValueError, AttributeError):
-        said = ""
-    said = " ".join(said.split())[:300]
+        reason = ""
+    reason = " ".join(reason.split())[:300]
     if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-        why = f" ({said})" if said else ""
+        why = f" ({reason})" if reason else ""
         return f"the user may not do this{why}; dlx-router permissions --for apply (or destroy) prints what it needs"
-    return said or "look at the broker's log"
+    return reason or "look at the broker's log"
 
 
 def _argument(exchanges: Sequence[Mapping[str, Any]], name: str) -> dict[str, str]:
     """Exchange → the value of its argument of this name, those that have it."""
-    having = (one for one in exchanges if name in (one.get("arguments") or {}))
-    return {one["name"]: str(one["arguments"][name]) for one in having}
+    having = (exchange for exchange in exchanges if name in (exchange.get("arguments") or {}))
+    return {exchange["name"]: str(exchange["arguments"][name]) for exchange in having}
 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3]) or (0,)
 
 
-def _standing(one: Mapping[str, Any]) -> Standing:
-    arguments = one.get("arguments") or {}
-    stats = one.get("message_stats") or {}
+def _standing(queue: Mapping[str, Any]) -> Standing:
+    arguments = queue.get("arguments") or {}
+    stats = queue.get("message_stats") or {}
     return Standing(
-        name=one["name"],
-        kind=str(one.get("type") or arguments.get("x-queue-type") or "classic").removeprefix("rabbit_").split("_")[0],
+        name=queue["name"],
+        kind=str(queue.get("type") or arguments.get("x-queue-type") or "classic").removeprefix("rabbit_").split("_")[0],
         arguments=dict(arguments),
-        durable=bool(one.get("durable", True)),
-        exclusive=bool(one.get("exclusive", False)),
-        messages=int(one.get("messages") or 0),
-        pending=int(one.get("messages_dlx") or 0),
-        consumers=int(one.get("consumers") or 0),
+        durable=bool(queue.get("durable", True)),
+        exclusive=bool(queue.get("exclusive", False)),
+        messages=int(queue.get("messages") or 0),
+        pending=int(queue.get("messages_dlx") or 0),
+        consumers=int(queue.get("consumers") or 0),
         redelivered=int(stats.get("redeliver") or 0) if isinstance(stats, Mapping) else 0,
-        head_s=_seconds(one),
+        head_s=_seconds(queue),
     )
 
 
-def bound_of(one: Mapping[str, Any]) -> Bound:
+def bound_of(binding: Mapping[str, Any]) -> Bound:
     """As the API and a definitions file have it."""
-    to_queue = one["destination_type"] == "queue"
-    return Bound(one["source"], one["destination"], one["routing_key"], to_queue, one.get("properties_key", ""))
+    to_queue = binding["destination_type"] == "queue"
+    return Bound(
+        binding["source"], binding["destination"], binding["routing_key"], to_queue, binding.get("properties_key", "")
+    )
 
 
-def rule_of(one: Mapping[str, Any]) -> Rule:
+def rule_of(policy: Mapping[str, Any]) -> Rule:
     """As the API and a definitions file have it."""
     return Rule(
-        one["name"], one["pattern"], dict(one["definition"]), one.get("priority", 0), one.get("apply-to", "all")
+        policy["name"],
+        policy["pattern"],
+        dict(policy["definition"]),
+        policy.get("priority", 0),
+        policy.get("apply-to", "all"),
     )

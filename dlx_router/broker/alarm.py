@@ -22,10 +22,10 @@ class Alarm:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._why = ""
-        self._told = asyncio.Event()
+        self._answered = asyncio.Event()
         self._nobody = b"dlx-router nobody " + secrets.token_hex(8).encode()
         self._publisher: Publisher[None] = Publisher(
-            link, on_answer=lambda _job, _why: self._told.set(), on_doubt=lambda _jobs, _error: self._told.set()
+            link, on_answer=lambda _job, _why: self._answered.set(), on_doubt=lambda _jobs, _error: self._answered.set()
         )
         link.on_blocked = self._blocked
 
@@ -46,14 +46,14 @@ class Alarm:
         if not self._link.is_open:
             raise self._link.closed.result()
         if not self._why:
-            self._told.clear()
+            self._answered.clear()
             section = properties.build(headers=self._publisher.stamp())
             self._publisher.publish(None, b"", self._nobody, section, b"")
             with suppress(TimeoutError):
                 async with asyncio.timeout(ANSWERS_S):
-                    await self._told.wait()
+                    await self._answered.wait()
         return self._why
 
     def _blocked(self, blocked: bool, reason: str) -> None:  # noqa: FBT001 - the link's callback
         self._why = (reason or "an alarm") if blocked else ""
-        self._told.set()
+        self._answered.set()

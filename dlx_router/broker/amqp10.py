@@ -151,8 +151,8 @@ class Connection:
         await self.until(lambda: bool(channel.outcomes or channel.refused), within=end - time.monotonic())
         if not channel.outcomes:
             return channel.why("it did not answer in time")
-        code, said = channel.outcomes.pop()
-        return "" if code == _ACCEPTED else f"outcome 0x{code:02x} {_text(said)}".rstrip()
+        code, values = channel.outcomes.pop()
+        return "" if code == _ACCEPTED else f"outcome 0x{code:02x} {_text(values)}".rstrip()
 
     def _transfer(self, channel: Channel, delivery: int, piece: bytes, more: Value) -> None:
         tag = Value("binary", struct.pack("!I", delivery))
@@ -223,24 +223,24 @@ class Connection:
         """SASL PLAIN, then open in the vhost. LinkError."""
         self._send(_HELLO_SASL)
         await self._greeted(_HELLO_SASL)
-        _code, said = await self._next(_MECHANISMS)
-        if not said or b"PLAIN" not in encode(said[0]):
+        _code, values = await self._next(_MECHANISMS)
+        if not values or b"PLAIN" not in encode(values[0]):
             raise LinkError(f"{self._where}: the broker does not offer PLAIN")
         response = Value("binary", f"\0{login.user}\0{login.password}".encode())
         self._perform(0, _INIT, symbol("PLAIN"), response, kind=_SASL)
-        _code, said = await self._next(_OUTCOME)
-        if field(said, 0) != 0:
+        _code, values = await self._next(_OUTCOME)
+        if field(values, 0) != 0:
             raise LinkError(f"{self._where}: the broker refused the login over AMQP 1.0")
         self._send(_HELLO)
         await self._greeted(_HELLO)
         name, host = string("dlx-router amqp10"), string(f"vhost:{login.vhost}")
         self._perform(0, _OPEN, name, host, uint(FRAME_MAX), Value("ushort", CHANNELS))
-        _code, said = await self._next(_OPEN)
-        self._frame_max = min(FRAME_MAX, field(said, 2) or FRAME_MAX)
-        self.version = _version(said[9]) if len(said) > 9 else ()  # noqa: PLR2004 - the place of its properties
+        _code, values = await self._next(_OPEN)
+        self._frame_max = min(FRAME_MAX, field(values, 2) or FRAME_MAX)
+        self.version = _version(values[9]) if len(values) > 9 else ()  # noqa: PLR2004 - the place of its properties
         if self.version < NATIVE_SINCE:
             raise NotNative(f"{self._where}: a plugin speaks AMQP 1.0 here")
-        if idle_ms := field(said, 4):
+        if idle_ms := field(values, 4):
             self._beat_s = min(BEAT_S, idle_ms / 2000)
 
     async def _greeted(self, hello: bytes) -> None:
@@ -256,10 +256,10 @@ class Connection:
         while not self._frames:
             await self._read(self._beat_s)
         _channel, performative, _payload = self._frames.popleft()
-        found, said = fields(performative)
-        if found != code:
-            raise LinkError(f"{self._where}: {_text(said) or f'performative 0x{found:02x}'}")
-        return found, said
+        received, values = fields(performative)
+        if received != code:
+            raise LinkError(f"{self._where}: {_text(values) or f'performative 0x{received:02x}'}")
+        return received, values
 
     async def close(self, within: float = 3.0) -> None:
         """Say that it is over, so that what was settled before has been read, and hang up."""
@@ -279,50 +279,50 @@ class Connection:
         except (Amqp10Error, TypeError) as error:  # a field of another type than the protocol says
             raise LinkError(f"{self._where}: the broker's bytes are not AMQP 1.0: {error}") from error
 
-    def _obey(self, number: int, code: int, said: tuple[Any, ...], payload: bytes) -> None:
+    def _obey(self, number: int, code: int, values: tuple[Any, ...], payload: bytes) -> None:
         if code == _CLOSE:
             self._is_closed = True
-            if said:
-                raise LinkError(f"{self._where}: the broker closed the connection: {_text(said)}")
+            if values:
+                raise LinkError(f"{self._where}: the broker closed the connection: {_text(values)}")
             return
-        if code == _BEGIN and field(said, 0) in self._channels:
-            begun = self._theirs[number] = self._channels[field(said, 0)]
-            begun.next_in, begun.window = field(said, 1) or 0, field(said, 2) or 0
+        if code == _BEGIN and field(values, 0) in self._channels:
+            begun = self._theirs[number] = self._channels[field(values, 0)]
+            begun.next_in, begun.window = field(values, 1) or 0, field(values, 2) or 0
             return
         channel = self._theirs.get(number)
         if channel is not None:
-            self._heard(channel, code, said, payload)
+            self._heard(channel, code, values, payload)
 
-    def _heard(self, channel: Channel, code: int, said: tuple[Any, ...], payload: bytes) -> None:
+    def _heard(self, channel: Channel, code: int, values: tuple[Any, ...], payload: bytes) -> None:
         match code:
             case 0x12:
                 channel.attached = True
-                channel.delivery_count = field(said, 9) or 0
+                channel.delivery_count = field(values, 9) or 0
             case 0x13:
-                self._flowed(channel, said)
+                self._flowed(channel, values)
             case 0x14:
-                self._transferred(channel, said, payload)
-            case 0x15 if field(said, 0):  # of what we sent
-                state = said[4] if len(said) > 4 else NULL  # noqa: PLR2004 - its place
+                self._transferred(channel, values, payload)
+            case 0x15 if field(values, 0):  # of what we sent
+                state = values[4] if len(values) > 4 else NULL  # noqa: PLR2004 - its place
                 channel.outcomes.append(fields(state) if state.type == "described" else (0, ()))
             case 0x16 | 0x17:
                 at = 2 if code == _DETACH else 0
-                channel.refused = _text(said[at : at + 1]) or "the broker ended it"
+                channel.refused = _text(values[at : at + 1]) or "the broker ended it"
 
     @staticmethod
-    def _flowed(channel: Channel, said: tuple[Any, ...]) -> None:
-        channel.window = (field(said, 0) or 0) + (field(said, 1) or 0) - channel.next_out
-        if field(said, 4) is not None and channel.on_message is None:
-            channel.credit = (field(said, 5) or 0) + (field(said, 6) or 0) - channel.delivery_count
+    def _flowed(channel: Channel, values: tuple[Any, ...]) -> None:
+        channel.window = (field(values, 0) or 0) + (field(values, 1) or 0) - channel.next_out
+        if field(values, 4) is not None and channel.on_message is None:
+            channel.credit = (field(values, 5) or 0) + (field(values, 6) or 0) - channel.delivery_count
 
-    def _transferred(self, channel: Channel, said: tuple[Any, ...], payload: bytes) -> None:
+    def _transferred(self, channel: Channel, values: tuple[Any, ...], payload: bytes) -> None:
         channel.next_in += 1
-        if field(said, 1) is not None:
-            channel.delivery = field(said, 1)
+        if field(values, 1) is not None:
+            channel.delivery = field(values, 1)
         channel.message += payload
         if len(channel.message) > MAX_MESSAGE:
             raise LinkError(f"{self._where}: a message of queue {channel.queue!r} is over {MAX_MESSAGE} bytes")
-        if field(said, 5) is True:
+        if field(values, 5) is True:
             return
         message, channel.message = bytes(channel.message), bytearray()
         channel.delivery_count += 1
@@ -341,9 +341,9 @@ class Connection:
 
 def _version(properties: Value) -> tuple[int, ...]:
     """Major and minor, of what the broker says about itself; () where it does not say."""
-    said = {key.of: one.of for key, one in properties.of} if properties.type == "map" else {}
-    numbers = bytes(said.get(b"version", b"")).split(b".")[:2]
-    return tuple(int(one) for one in numbers) if all(one.isdigit() for one in numbers) else ()
+    entries = {key.of: value.of for key, value in properties.of} if properties.type == "map" else {}
+    numbers = bytes(entries.get(b"version", b"")).split(b".")[:2]
+    return tuple(int(number) for number in numbers) if all(number.isdigit() for number in numbers) else ()
 
 
 def _address(queue: str) -> str:
@@ -351,11 +351,11 @@ def _address(queue: str) -> str:
     return f"/queues/{quote(queue, safe='', errors='surrogateescape')}"
 
 
-def _text(said: tuple[Any, ...]) -> str:
+def _text(values: tuple[Any, ...]) -> str:
     """The broker's own words out of an error; "" where there are none."""
-    for one in said:
-        if isinstance(one, Value) and one.type == "described":
-            _code, inside = one.of[0], one.of[1]
+    for value in values:
+        if isinstance(value, Value) and value.type == "described":
+            _code, inside = value.of[0], value.of[1]
             if inside.type == "list" and inside.of:
                 words = [part.of for part in inside.of[:2] if isinstance(part.of, bytes)]
                 return ": ".join(word.decode(errors="replace") for word in words)[:500]

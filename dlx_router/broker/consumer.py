@@ -102,8 +102,8 @@ class Consumer:
     async def counted(self) -> tuple[int, int]:
         """How many messages lie in the queue and wait, and how many consumers it has, as the broker counts now."""
         there = frames.lenient(commands.Queue.Declare)(queue=self.queue, passive=True)
-        found = await self._link.rpc(self._channel, there)
-        return int(found.message_count), int(found.consumer_count)
+        answer = await self._link.rpc(self._channel, there)
+        return int(answer.message_count), int(answer.consumer_count)
 
     def cancel(self) -> None:
         """No more deliveries soon; those here can still be settled. Waits for no answer: the socket may be paused."""

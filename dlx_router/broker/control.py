@@ -197,8 +197,8 @@ class Control:
         try:
             link = await open_link(self._host, self._login, tls=self._tls, heartbeat=self._heartbeat_s, name=self._role)
             await link.close()
-        except (LinkError, LinkChannelClosed, OSError, TimeoutError) as said:
-            return str(said)
+        except (LinkError, LinkChannelClosed, OSError, TimeoutError) as cause:
+            return str(cause)
         return type(error).__name__
 
     def _url(self) -> URL:
@@ -247,11 +247,11 @@ async def _end(channel: AbstractChannel) -> None:
 def _refusal(what: str, error: Exception) -> TopologyError:
     for kind, start, made, advice in _REFUSALS:
         if isinstance(error, kind) and str(error).startswith(start):
-            return made(f"{what}: {_said(error)}; {advice}")
-    return TopologyError(f"{what}: {_said(error)}; no such name can exist in the broker")
+            return made(f"{what}: {_reason(error)}; {advice}")
+    return TopologyError(f"{what}: {_reason(error)}; no such name can exist in the broker")
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, socket.gaierror):

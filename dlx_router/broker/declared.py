@@ -70,83 +70,83 @@ class Verdict(NamedTuple):
 def owned(names: Names, queues: Iterable[str]) -> tuple[Definition, ...]:
     """All that we would declare under these names: the core; of rungs, delayed queues and old inboxes those there."""
     there = set(queues)
-    rungs = [one for ms in RUNGS if names.delay(ms) in there for one in rung(names, ms)]
+    rungs = [definition for ms in RUNGS if names.delay(ms) in there for definition in rung(names, ms)]
     delayed = [Queue(name, rescued(names)) for name in sorted(there) if names.is_delayed(name)]
-    shards = [one for name in names.unnamed_inboxes if name in there for one in shard(names, name)]
+    shards = [definition for name in names.unnamed_inboxes if name in there for definition in shard(names, name)]
     return (*core(names), *rungs, *delayed, *shards)
 
 
 def compared(names: Names, stands: Standing) -> Verdict:
     """All of ours that stands, beside what we would have declared."""
     definitions, odd, catching = owned(names, stands.queues), [], set()
-    for one in definitions:
-        if isinstance(one, Queue) and one.name in stands.queues:
-            found = of_queue(one, stands.queues[one.name], names, stands.version)
-            odd += found
-            if catches(one, names, found):
-                catching.add(one.name)
-        elif isinstance(one, Exchange) and one.name in stands.exchanges:
-            odd += of_exchange(one, stands.exchanges[one.name], names)
+    for definition in definitions:
+        if isinstance(definition, Queue) and definition.name in stands.queues:
+            differences = of_queue(definition, stands.queues[definition.name], names, stands.version)
+            odd += differences
+            if catches(definition, names, differences):
+                catching.add(definition.name)
+        elif isinstance(definition, Exchange) and definition.name in stands.exchanges:
+            odd += of_exchange(definition, stands.exchanges[definition.name], names)
     if stands.bindings is not None:
         odd += of_bindings(definitions, stands.bindings, names)
     return Verdict(odd, frozenset(catching))
 
 
-def of_queue(one: Queue, found: Found, names: Names, version: Version) -> list[Difference]:
+def of_queue(queue: Queue, actual: Found, names: Names, version: Version) -> list[Difference]:
     """How the queue differs from its definition."""
-    what, wanted, args = f"queue {one.name!r}", dict(one.arguments), found.arguments
-    odd = [Difference(what, key, value, not value, harmful=True) for key, value in _flags(found)]
-    if found.kind != wanted["x-queue-type"]:
-        odd.append(Difference(what, "x-queue-type", found.kind, wanted["x-queue-type"], harmful=True))
+    what, wanted, args = f"queue {queue.name!r}", dict(queue.arguments), actual.arguments
+    odd = [Difference(what, key, value, not value, harmful=True) for key, value in _flags(actual)]
+    if actual.kind != wanted["x-queue-type"]:
+        odd.append(Difference(what, "x-queue-type", actual.kind, wanted["x-queue-type"], harmful=True))
     for key in sorted({*wanted, *args} - {"x-queue-type"}):
         is_, should = args.get(key), wanted.get(key)
         if is_ != should and not _alike(key, is_, version):
-            odd.append(Difference(what, key, is_, should, _harms(one, key, args, names)))
+            odd.append(Difference(what, key, is_, should, _harms(queue, key, args, names)))
     return odd
 
 
-def _flags(found: Found) -> list[tuple[str, bool]]:
-    flags = [("durable", found.durable, False), ("auto-delete", found.auto_delete, True)]
-    flags.append(("exclusive", found.exclusive, True))
+def _flags(actual: Found) -> list[tuple[str, bool]]:
+    flags = [("durable", actual.durable, False), ("auto-delete", actual.auto_delete, True)]
+    flags.append(("exclusive", actual.exclusive, True))
     return [(key, is_) for key, is_, bad in flags if is_ is bad]
 
 
-def _alike(key: str, found: object, version: Version) -> bool:
+def _alike(key: str, actual: object, version: Version) -> bool:
     """A limit that no letter reaches is as good as ours; where the leader first was says nothing of today."""
     if key == LOCATOR:
         return True
     if key != "x-delivery-limit":
         return False
-    if found is None:
+    if actual is None:
         return bool(version) and version < _LIMIT_SINCE
-    return isinstance(found, int) and (found >= NO_LIMIT or (found < 0 and version >= _LIMIT_SINCE))
+    return isinstance(actual, int) and (actual >= NO_LIMIT or (actual < 0 and version >= _LIMIT_SINCE))
 
 
-def _harms(one: Queue, key: str, found: Mapping[str, Any], names: Names) -> bool:
+def _harms(queue: Queue, key: str, arguments: Mapping[str, Any], names: Names) -> bool:
     if key in _LENGTHS:  # what refuses is told; but the broker's own hop into some queues is not confirmed
         fed = {*names.inlets, names.retired}
-        return found.get("x-overflow") != _REFUSES or one.name in fed
+        return arguments.get("x-overflow") != _REFUSES or queue.name in fed
     if key == "x-overflow":  # without it at-least-once is silently at-most-once
-        return "x-dead-letter-strategy" in one.arguments or any(limit in found for limit in _LENGTHS)
+        return "x-dead-letter-strategy" in queue.arguments or any(limit in arguments for limit in _LENGTHS)
     if key in _LEADS:  # a queue of ours that nothing dies in may lead anywhere
-        return key in one.arguments
+        return key in queue.arguments
     if key == "x-single-active-consumer":
-        return key in one.arguments
+        return key in queue.arguments
     if key == "x-delivery-limit":  # nobody takes from a rung, so nothing is returned there
-        return "x-message-ttl" not in one.arguments
+        return "x-message-ttl" not in queue.arguments
     return key in _ENDS
 
 
-def of_exchange(one: Exchange, found: Found, names: Names) -> list[Difference]:
+def of_exchange(exchange: Exchange, actual: Found, names: Names) -> list[Difference]:
     """As `of_queue`."""
-    what = f"exchange {one.name!r}"
-    odd = [Difference(what, key, value, not value, harmful=True) for key, value in _flags(found)]
-    if found.kind != one.kind:
-        odd.append(Difference(what, "type", found.kind, one.kind, harmful=True))
-    if found.internal:  # the broker may publish there all the same, and the router may not
-        harmful = one.name not in {*names.inlets, names.release}
+    what = f"exchange {exchange.name!r}"
+    odd = [Difference(what, key, value, not value, harmful=True) for key, value in _flags(actual)]
+    if actual.kind != exchange.kind:
+        odd.append(Difference(what, "type", actual.kind, exchange.kind, harmful=True))
+    if actual.internal:  # the broker may publish there all the same, and the router may not
+        harmful = exchange.name not in {*names.inlets, names.release}
         odd.append(Difference(what, "internal", True, False, harmful))  # noqa: FBT003 - values
-    odd += [Difference(what, key, found.arguments[key], None, harmful=False) for key in sorted(found.arguments)]
+    odd += [Difference(what, key, actual.arguments[key], None, harmful=False) for key in sorted(actual.arguments)]
     return odd
 
 
@@ -158,14 +158,14 @@ def of_bindings(
     A binding of a rung or a delayed queue that is missing is not harmful: these are made in steps, where a broker may
     stop in between, and again before they are used. A session that waited for the binding would never make it.
     """
-    wanted = {(one.exchange, one.queue): one.key for one in definitions if isinstance(one, Binding)}
+    wanted = {(binding.exchange, binding.queue): binding.key for binding in definitions if isinstance(binding, Binding)}
     ours, there = {exchange for exchange, _ in wanted}, set(bound)
-    found = {(exchange, to) for exchange, to, _ in there}
-    first = [one for one in core(names) if isinstance(one, Binding)]
+    existing = {(exchange, to) for exchange, to, _ in there}
+    first = [binding for binding in core(names) if isinstance(binding, Binding)]
     odd = [
         Difference(f"exchange {exchange!r}", f"binding of queue {to!r}", None, key, Binding(to, exchange, key) in first)
         for (exchange, to), key in wanted.items()
-        if (exchange, to) not in found
+        if (exchange, to) not in existing
     ]
     for exchange, to, key in sorted(there):
         what, label = f"exchange {exchange!r}", f"binding of {to!r}, key"
@@ -176,25 +176,25 @@ def of_bindings(
     return odd
 
 
-def catches(one: Queue, names: Names, odd: Iterable[Difference]) -> bool:
+def catches(queue: Queue, names: Names, odd: Iterable[Difference]) -> bool:
     """Whether what is rejected in the queue surely falls into quarantine."""
-    return one.arguments.get("x-dead-letter-routing-key") == names.quarantine and not any(
+    return queue.arguments.get("x-dead-letter-routing-key") == names.quarantine and not any(
         difference.key in {*_LEADS, "x-queue-type", "x-overflow"} for difference in odd
     )
 
 
 def refused(text: str) -> tuple[str, object] | None:
     """(argument, its value there) of a declaration that the broker refused; None where it says something else."""
-    said = _INEQUIVALENT.search(text)
-    return None if said is None else (said["key"], _read(said["theirs"]))
+    match = _INEQUIVALENT.search(text)
+    return None if match is None else (match["key"], _read(match["theirs"]))
 
 
-def _read(said: str) -> object:
+def _read(text: str) -> object:
     """As the broker prints it: none, 'true', the value 'x' of type 'longstr'."""
-    if said == "none":
+    if text == "none":
         return None
-    found = _TYPED.fullmatch(said)
-    value, kind = (said.strip("'"), "bool") if found is None else (found["value"], found["type"])
+    match = _TYPED.fullmatch(text)
+    value, kind = (text.strip("'"), "bool") if match is None else (match["value"], match["type"])
     if kind == "bool":
         return {"true": True, "false": False}.get(value, value)
     return int(value) if kind != "longstr" and re.fullmatch("-?[0-9]+", value) else value

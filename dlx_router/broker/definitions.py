@@ -69,7 +69,7 @@ def core(names: Names) -> tuple[Definition, ...]:
         Queue(names.parking, rescued(names)),
         *release(names),
         *_caught(names.inbox, rescued(names)),
-        *(one for number in range(1, names.shards) for one in shard(names, names.inboxes[number])),
+        *(definition for number in range(1, names.shards) for definition in shard(names, names.inboxes[number])),
         *_caught(names.fifo, {**rescued(names), "x-single-active-consumer": True}),
         Queue(names.retired, _QUORUM),
         Exchange(names.declared, "fanout"),
@@ -95,7 +95,7 @@ def observe(names: Names) -> tuple[Definition, ...]:
     It drops instead of refusing, because who refuses a copy stalls an at-least-once death of the letter itself.
     """
     arguments = {**_QUORUM, "x-overflow": "drop-head", "x-max-length": COPIES, "x-expires": COPIES_MS}
-    bindings = (Binding(names.observe, one) for one in (*names.inboxes, names.declared))
+    bindings = (Binding(names.observe, exchange) for exchange in (*names.inboxes, names.declared))
     return (*_caught(names.observe, arguments), *bindings)
 
 

@@ -14,15 +14,15 @@ class Examination(Management):
 
     async def every_queue(self, vhost: str) -> AsyncIterator[Mapping[str, Any]]:
         """Every queue of the vhost: name, type, arguments and effective policy."""
-        async for one in self._listed(vhost, ".*", _COLUMNS):
-            yield one
+        async for queue in self._listed(vhost, ".*", _COLUMNS):
+            yield queue
 
     @shaped
     async def disabled_flags(self) -> list[str]:
         """Stable feature flags that are not enabled. Takes an administrator or a monitoring user."""
-        found = await self._get("feature-flags")
+        flags = await self._get("feature-flags")
         return sorted(
-            one["name"] for one in found if one.get("state") != "enabled" and one.get("stability") == "stable"
+            flag["name"] for flag in flags if flag.get("state") != "enabled" and flag.get("stability") == "stable"
         )
 
     async def alarms(self) -> list[tuple[str, str]]:
@@ -31,8 +31,8 @@ class Examination(Management):
         if answer.is_success:
             return []
         try:
-            found = answer.json()["alarms"]  # 503; any other refusal has none
-            return [(str(one["node"]), str(one["resource"])) for one in found]
+            alarms = answer.json()["alarms"]  # 503; any other refusal has none
+            return [(str(alarm["node"]), str(alarm["resource"])) for alarm in alarms]
         except (LookupError, TypeError, ValueError) as error:
             raise ManagementError(f"{where}: alarms could not be asked for: {type(error).__name__}; {ASK}") from None
 

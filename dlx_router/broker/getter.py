@@ -103,16 +103,16 @@ class _PeekChannel:
 
     def on_event(self, event: Any) -> None:
         if event.__class__ is frames.Got:
-            self._say(event)
+            self._resolve(event)
         elif event.__class__ is frames.Method:
             self.number = 0
-            self._say(None)
+            self._resolve(None)
 
     def on_closed(self, error: Exception) -> None:
         self.number = 0
         if self.answer is not None and not self.answer.done():
             self.answer.set_exception(error)
 
-    def _say(self, got: frames.Got | None) -> None:
+    def _resolve(self, got: frames.Got | None) -> None:
         if self.answer is not None and not self.answer.done():
             self.answer.set_result(got)

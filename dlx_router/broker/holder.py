@@ -32,8 +32,8 @@ class Holder(Consumer):
     def give_back_up_to(self, tag: int) -> None:
         """All that came before and this, back to their places in one go: a queue keeps the order of that for sure."""
         if self._channel:
-            for one in [one for one in self._acks.unsettled if one <= tag]:
-                self._acks.gone(one)
+            for earlier in [other for other in self._acks.unsettled if other <= tag]:
+                self._acks.gone(earlier)
             self._link.send(frames.nack(self._channel, tag, True, True))  # noqa: FBT003 - AMQP order
 
     async def seen(self) -> bool:

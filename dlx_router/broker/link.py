@@ -293,8 +293,8 @@ class Link(asyncio.Protocol):
             case commands.Connection.Close():
                 self.send(frames.method(0, commands.Connection.CloseOk()))
                 self.flush()
-                said = f"{command.reply_code} {command.reply_text}"
-                error = LinkError(f"{self._where()}: the broker closed the connection: {said}")
+                reason = f"{command.reply_code} {command.reply_text}"
+                error = LinkError(f"{self._where()}: the broker closed the connection: {reason}")
                 error.code = command.reply_code or 0
                 self._fail(error)
             case commands.Basic.GetEmpty():

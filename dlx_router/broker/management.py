@@ -113,21 +113,23 @@ class Management:
     async def queue_facts(self, vhost: str, name: str) -> Mapping[str, Any]:
         """Type, arguments, policy in force and counts of a queue. NotThereError, a ManagementError: there is none."""
         columns = "name,type,arguments,effective_policy_definition,messages_ready,messages_unacknowledged"
-        found: Mapping[str, Any] = await self._get(f"queues/{part(vhost)}/{part(name)}?columns={columns}")
-        return found
+        facts: Mapping[str, Any] = await self._get(f"queues/{part(vhost)}/{part(name)}?columns={columns}")
+        return facts
 
     @shaped
     async def check_own_queues(self, vhost: str, names: Names) -> list[Problem]:
         """Every policy that must not stand, for every queue of ours that exists."""
         deadline = asyncio.get_running_loop().time() + FRESH_S
         while True:
-            said, computed = await self._both(vhost, names)
-            agreed = all(bool(said[queue]) == bool(computed[queue]) for queue in said if said[queue] is not None)
+            reported, computed = await self._both(vhost, names)
+            agreed = all(
+                bool(reported[queue]) == bool(computed[queue]) for queue in reported if reported[queue] is not None
+            )
             if not agreed:
                 self.disagreeing.add(vhost)
             if agreed or asyncio.get_running_loop().time() > deadline:
                 self.disagreeing.discard(vhost)
-                return [problem for queue in said for problem in (_first(said[queue], computed[queue]))]
+                return [problem for queue in reported for problem in (_first(reported[queue], computed[queue]))]
             await asyncio.sleep(EVERY_S)
 
     @shaped
@@ -135,13 +137,13 @@ class Management:
         """What stands under the router's names, and what is bound to its exchanges."""
         where, prefix = part(vhost), "^" + re.escape(f"{names.prefix}.")
         overview = await self._get("overview?columns=rabbitmq_version")
-        queues = [one async for one in self._listed(vhost, prefix, _DECLARED)]
+        queues = [queue async for queue in self._listed(vhost, prefix, _DECLARED)]
         exchanges = await self._get(f"exchanges/{where}?columns=name,type,durable,auto_delete,internal,arguments")
         bindings = await self._get(f"bindings/{where}")
         return Standing(
-            {one["name"]: _found(one) for one in queues if names.is_own(one["name"])},
-            {one["name"]: _found(one) for one in exchanges if names.is_own(one["name"])},
-            [(one["source"], one["destination"], one["routing_key"]) for one in bindings],
+            {queue["name"]: _definition(queue) for queue in queues if names.is_own(queue["name"])},
+            {exchange["name"]: _definition(exchange) for exchange in exchanges if names.is_own(exchange["name"])},
+            [(binding["source"], binding["destination"], binding["routing_key"]) for binding in bindings],
             tuple(int(number) for number in re.findall(r"\d+", overview.get("rabbitmq_version", ""))[:2]),
         )
 
@@ -153,7 +155,7 @@ class Management:
         seconds after a change.
         """
         columns = "name,head_message_timestamp"
-        return {one["name"]: _seconds(one) async for one in self._listed(vhost, pattern, columns)}
+        return {queue["name"]: _seconds(queue) async for queue in self._listed(vhost, pattern, columns)}
 
     @shaped
     async def totals(self, vhost: str, queues: Iterable[str]) -> dict[str, int]:
@@ -162,14 +164,14 @@ class Management:
         Some seconds old: the broker counts every five. What is not there, not counted or not running is left out: while
         its node starts or has no majority, the broker says 0 of a queue that is full.
         """
-        found = {}
+        counts = {}
         for name in queues:
             path = f"queues/{part(vhost)}/{part(name)}?columns=messages,state"
             with contextlib.suppress(NotThereError):
-                said = await self._get(path)
-                if isinstance(said.get("messages"), int) and said.get("state") in _RUNNING:
-                    found[name] = said["messages"]
-        return found
+                queue = await self._get(path)
+                if isinstance(queue.get("messages"), int) and queue.get("state") in _RUNNING:
+                    counts[name] = queue["messages"]
+        return counts
 
     @shaped
     async def bound_queues(self, vhost: str, exchange: str, key: str) -> list[str] | None:
@@ -189,60 +191,70 @@ class Management:
             "topic": partial(_topic_fits, key),
         }
         fits = ways.get(kind)
-        found = [one for one in bindings if fits is not None and fits(one["routing_key"])]
-        if fits is None or any(one["destination_type"] != "queue" for one in found):
+        fitting = [binding for binding in bindings if fits is not None and fits(binding["routing_key"])]
+        if fits is None or any(binding["destination_type"] != "queue" for binding in fitting):
             return None
-        return sorted({one["destination"] for one in found})
+        return sorted({binding["destination"] for binding in fitting})
 
     @shaped
     async def facts(self, vhost: str, queue: str) -> QueueFacts | None:
         """What there is to know of a queue before it is attended; None where it does not exist."""
         try:
-            one = await self._get(f"queues/{part(vhost)}/{part(queue)}?columns={_FACTS}")
+            facts = await self._get(f"queues/{part(vhost)}/{part(queue)}?columns={_FACTS}")
         except NotThereError:
             return None
-        arguments, policy = one.get("arguments") or {}, one.get("effective_policy_definition") or {}
+        arguments, policy = facts.get("arguments") or {}, facts.get("effective_policy_definition") or {}
         return QueueFacts(
-            one.get("type") or arguments.get("x-queue-type") or "classic",
+            facts.get("type") or arguments.get("x-queue-type") or "classic",
             dict(arguments),
             dict(policy),
-            bool(one.get("exclusive")),
-            one.get("messages_ready") or 0,
-            one.get("message_bytes_ready") or 0,
+            bool(facts.get("exclusive")),
+            facts.get("messages_ready") or 0,
+            facts.get("message_bytes_ready") or 0,
         )
 
     @shaped
     async def bound_to(self, vhost: str, exchange: str) -> list[str]:
         """The names of all queues and exchanges that get what is published to this exchange."""
         path = f"exchanges/{part(vhost)}/{part(exchange)}/bindings/source"
-        return sorted({one["destination"] for one in await self._get(path)})
+        return sorted({binding["destination"] for binding in await self._get(path)})
 
     @shaped
     async def queue_types(self, vhost: str) -> dict[str, str]:
         """Every queue's type: classic, quorum or stream."""
-        return {one["name"]: str(one.get("type", "classic")) async for one in self._listed(vhost, ".*", "name,type")}
+        return {
+            queue["name"]: str(queue.get("type", "classic")) async for queue in self._listed(vhost, ".*", "name,type")
+        }
 
     @shaped
     async def queues(self, vhost: str, pattern: str) -> list[str]:
         """The names of all queues that the expression (PCRE, as the broker reads it) finds."""
-        return [one["name"] async for one in self._listed(vhost, pattern, "name")]
+        return [queue["name"] async for queue in self._listed(vhost, pattern, "name")]
 
     async def _both(self, vhost: str, names: Names) -> tuple[dict[str, list[Problem] | None], dict[str, list[Problem]]]:
         """The problems as the broker says (None: it does not yet), and as we compute."""
         prefix = "^" + re.escape(f"{names.prefix}.")
-        found = [one async for one in self._listed(vhost, prefix, _COLUMNS) if names.is_own(one["name"])]
-        found = [
-            one for one in found if one["name"] != names.journal
+        own = [queue async for queue in self._listed(vhost, prefix, _COLUMNS) if names.is_own(queue["name"])]
+        own = [
+            queue for queue in own if queue["name"] != names.journal
         ]  # a stream keeps no letters, and has other policies
-        said = {one["name"]: _queue_policies(one) for one in found}
+        reported = {queue["name"]: _queue_policies(queue) for queue in own}
         kinds = [await self._policies(kind, vhost) for kind in ("policies", "operator-policies")]
-        computed = {queue: [one for kind in kinds for one in _computed(vhost, queue, kind)] for queue in said}
-        return {queue: _told(vhost, queue, found) for queue, found in said.items()}, computed
+        computed = {
+            queue: [problem for kind in kinds for problem in _computed(vhost, queue, kind)] for queue in reported
+        }
+        return {queue: _problems(vhost, queue, policies) for queue, policies in reported.items()}, computed
 
     async def _policies(self, kind: str, vhost: str) -> list[Policy]:
         return [
-            Policy(one["name"], one["pattern"], one.get("apply-to", "all"), one.get("priority", 0), one["definition"])
-            for one in await self._get(f"{kind}/{part(vhost)}")
+            Policy(
+                policy["name"],
+                policy["pattern"],
+                policy.get("apply-to", "all"),
+                policy.get("priority", 0),
+                policy["definition"],
+            )
+            for policy in await self._get(f"{kind}/{part(vhost)}")
         ]
 
     async def _listed(self, vhost: str, pattern: str, columns: str) -> AsyncIterator[Mapping[str, Any]]:
@@ -256,8 +268,8 @@ class Management:
                 pages, items = answer["page_count"], answer["items"]
             except (KeyError, TypeError):
                 raise ManagementError("the answer is no list of queues; look at MANAGEMENT_URL") from None
-            for one in items:
-                yield one
+            for queue in items:
+                yield queue
 
     async def _get(self, path: str) -> Any:
         where, answer = await self._asked("GET", path)
@@ -326,15 +338,15 @@ def _ahead_s(answer: httpx.Response) -> float | None:
         return None
 
 
-def _found(one: Mapping[str, Any]) -> Found:
-    arguments = one.get("arguments") or {}
+def _definition(entry: Mapping[str, Any]) -> Found:
+    arguments = entry.get("arguments") or {}
     return Found(
-        str(one.get("type") or arguments.get("x-queue-type") or "classic"),
+        str(entry.get("type") or arguments.get("x-queue-type") or "classic"),
         dict(arguments),
-        durable=bool(one.get("durable", True)),
-        auto_delete=bool(one.get("auto_delete")),
-        exclusive=bool(one.get("exclusive")),
-        internal=bool(one.get("internal")),
+        durable=bool(entry.get("durable", True)),
+        auto_delete=bool(entry.get("auto_delete")),
+        exclusive=bool(entry.get("exclusive")),
+        internal=bool(entry.get("internal")),
     )
 
 
@@ -342,29 +354,29 @@ def _topic_fits(key: str, pattern: str) -> bool:
     return bool(Index((), [(0, pattern)], lambda _key: ()).fitting(key))
 
 
-def _seconds(one: Mapping[str, Any]) -> float | None:
-    stamp = one.get("head_message_timestamp")
+def _seconds(queue: Mapping[str, Any]) -> float | None:
+    stamp = queue.get("head_message_timestamp")
     return float(stamp) if isinstance(stamp, int | float) else None  # untold is absent, null or ""
 
 
-def _queue_policies(one: Mapping[str, Any]) -> QueuePolicies:
-    found = one.get("effective_policy_definition")
-    definition = None if found is None else dict(found or {})  # an empty one may come as []
-    return QueuePolicies(one.get("policy") or None, one.get("operator_policy") or None, definition)
+def _queue_policies(queue: Mapping[str, Any]) -> QueuePolicies:
+    raw = queue.get("effective_policy_definition")
+    definition = None if raw is None else dict(raw or {})  # an empty one may come as []
+    return QueuePolicies(queue.get("policy") or None, queue.get("operator_policy") or None, definition)
 
 
-def _told(vhost: str, queue: str, found: QueuePolicies) -> list[Problem] | None:
-    if found.effective_policy_definition is None:
+def _problems(vhost: str, queue: str, policies: QueuePolicies) -> list[Problem] | None:
+    if policies.effective_policy_definition is None:
         return None
-    keys = harmful(found.effective_policy_definition)
-    named = " + ".join(name for name in (found.policy, found.operator_policy) if name) or "?"
+    keys = harmful(policies.effective_policy_definition)
+    named = " + ".join(name for name in (policies.policy, policies.operator_policy) if name) or "?"
     return [Problem(vhost, queue, named, keys)] if keys else []
 
 
 def _computed(vhost: str, queue: str, policies: Iterable[Policy]) -> list[Problem]:
-    found = effective(queue, policies)
-    return [Problem(vhost, queue, one.name, keys) for one in found if (keys := harmful(one.definition))]
+    in_force = effective(queue, policies)
+    return [Problem(vhost, queue, policy.name, keys) for policy in in_force if (keys := harmful(policy.definition))]
 
 
-def _first(said: list[Problem] | None, computed: list[Problem]) -> list[Problem]:
-    return computed if said is None else said
+def _first(reported: list[Problem] | None, computed: list[Problem]) -> list[Problem]:
+    return computed if reported is None else reported

@@ -41,9 +41,9 @@ def shaped(ask: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[An
         try:
             return await ask(*args, **kwargs)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
-            said = f"{type(error).__name__} {error}"
+            reason = f"{type(error).__name__} {error}"
             raise ManagementError(
-                f"the management API did not answer as it should ({said}); a node may be starting, else look at "
+                f"the management API did not answer as it should ({reason}); a node may be starting, else look at "
                 f"MANAGEMENT_URL"
             ) from None
 
@@ -60,16 +60,16 @@ def part(name: str) -> str:
 def places_of(url: str) -> tuple[tuple[str, ...], tuple[str, str]]:
     """Where, by each host, without the credentials; and those."""
     try:
-        found = places(url)
+        address = places(url)
     except ValueError:
         raise ManagementError("MANAGEMENT_URL cannot be read; write https://user:password@host:15671") from None
-    return found.where, (found.user, found.password)
+    return address.where, (address.user, address.password)
 
 
 def why(answer: httpx.Response) -> str:
     """What the status means here, with the broker's own reason; of its words only a line."""
     try:
-        said = " ".join(str(answer.json().get("reason", "")).split())[:200]
+        reason = " ".join(str(answer.json().get("reason", "")).split())[:200]
     except (ValueError, AttributeError):
-        said = ""
-    return f"{f' ({said})' if said else ''}, {_SAYS.get(answer.status_code, 'look at its log')}"
+        reason = ""
+    return f"{f' ({reason})' if reason else ''}, {_SAYS.get(answer.status_code, 'look at its log')}"

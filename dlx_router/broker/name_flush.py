@@ -29,8 +29,8 @@ class NameFlush:
     `on_refused` hears why.
     """
 
-    def __init__(self, say: Callable[..., Awaitable[Any]], names: Names) -> None:
-        self._say, self._names = say, names
+    def __init__(self, call: Callable[..., Awaitable[Any]], names: Names) -> None:
+        self._call, self._names = call, names
         self.on_refused: Callable[[TopologyError], None] = lambda _: None
         self._turn = asyncio.Lock()
         self._next: asyncio.Task[TopologyError | None] | None = None  # has not begun yet
@@ -52,7 +52,7 @@ class NameFlush:
             queue = self._names.flush(secrets.token_hex(8))
             declare = _QueueDeclare(queue=queue, durable=True, arguments=_ARGUMENTS)
             try:
-                await self._say("having names of new queues written to disk", declare, _QueueDelete(queue=queue))
+                await self._call("having names of new queues written to disk", declare, _QueueDelete(queue=queue))
             except TopologyError as error:
                 return error
         return None

@@ -48,12 +48,12 @@ class Reading:
         """What is there, and no more than that; [] when nothing comes in time. Raises TopologyError: lost."""
         if self._arrived.empty():
             await self._await(within_s)
-        found: list[Read] = []
-        while len(found) < at_most and not self._arrived.empty():
+        messages: list[Read] = []
+        while len(messages) < at_most and not self._arrived.empty():
             delivery = self._arrived.get_nowait()
             self._taken.append(delivery.tag)
-            found.append(read_of(delivery))
-        return found
+            messages.append(read_of(delivery))
+        return messages
 
     @property
     def is_lost(self) -> bool:
@@ -109,18 +109,18 @@ async def reading(place: tuple[Host, Login, Tls | None], stream: str, start: str
     """
     host, login, tls = place
     where = f"reading stream {stream!r} (vhost {login.vhost!r} on {host.name}:{host.port})"
-    found, arguments = Reading(), {OFFSET: start}
+    reader, arguments = Reading(), {OFFSET: start}
     try:
         link = await open_link(host, login, tls=tls, heartbeat=HEARTBEAT_S, name=f"dlx-router index {login.vhost}")
     except (LinkError, ChannelClosed) as error:
         raise Lost(f"{where}: {error}; it is tried again") from None
     try:
-        consumer = found.consumer = Consumer(
+        consumer = reader.consumer = Consumer(
             link,
             stream,
             PREFETCH,
-            sink=found.arrived,
-            on_lost=lambda _consumer, error, _unsettled: found.lose(f"{where}: {error}"),
+            sink=reader.arrived,
+            on_lost=lambda _consumer, error, _unsettled: reader.lose(f"{where}: {error}"),
             arguments=arguments,
         )
         try:
@@ -128,7 +128,7 @@ async def reading(place: tuple[Host, Login, Tls | None], stream: str, start: str
                 await consumer.start()
         except (LinkError, ChannelClosed, TimeoutError) as error:
             raise TopologyError(f"{where}: {str(error) or 'no answer in time'}; it is tried again") from None
-        yield found
+        yield reader
     finally:
         await link.close()
 
@@ -136,10 +136,10 @@ async def reading(place: tuple[Host, Login, Tls | None], stream: str, start: str
 def read_of(delivery: frames.Delivery) -> Read:
     """A delivery of a stream; offset −1 where it has none."""
     headers = properties.parse(delivery.header, properties.PROPERTIES_AT).headers
-    found = table.entries(headers)
-    at = found.get(_OFFSET)
+    entries = table.entries(headers)
+    at = entries.get(_OFFSET)
     offset = -1 if at is None else int(table.decode_value(headers, at[1]))
-    mac, version = _value(headers, found.get(_MAC)), _value(headers, found.get(b"v"))
+    mac, version = _value(headers, entries.get(_MAC)), _value(headers, entries.get(b"v"))
     is_number = version.__class__ is int
     return Read(offset, delivery.body, mac if isinstance(mac, bytes) else None, version if is_number else None)
 

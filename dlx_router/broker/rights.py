@@ -47,8 +47,8 @@ class Rights(Management):
             tags = _tags((await self._get(f"users/{part(user)}"))["tags"])
         except NotThereError:
             return None
-        said = await self._get(f"users/{part(user)}/permissions")
-        return Account(tags, {one["vhost"]: one for one in said})
+        permissions = await self._get(f"users/{part(user)}/permissions")
+        return Account(tags, {permission["vhost"]: permission for permission in permissions})
 
     @shaped
     async def asking(self) -> Account:
@@ -62,35 +62,38 @@ class Rights(Management):
         `believed`: the exchanges by which attachments say that the broker brings dead letters.
         """
         exchanges = sorted({*believed})
-        said = await self._get(f"vhosts/{quote(vhost, safe='')}/permissions")
-        others = [one for one in said if one["user"] != user]
-        found = [Stranger(vhost, one["user"], (*_powers(one, names), *_deaths(one, exchanges))) for one in others]
-        return sorted((one for one in found if one.can), key=lambda one: one.user)
+        permissions = await self._get(f"vhosts/{quote(vhost, safe='')}/permissions")
+        others = [permission for permission in permissions if permission["user"] != user]
+        strangers = [
+            Stranger(vhost, permission["user"], (*_powers(permission, names), *_deaths(permission, exchanges)))
+            for permission in others
+        ]
+        return sorted((stranger for stranger in strangers if stranger.can), key=lambda stranger: stranger.user)
 
 
-def _tags(said: Any) -> tuple[str, ...]:
-    return tuple(filter(None, said.split(","))) if isinstance(said, str) else tuple(map(str, said))
+def _tags(tags: Any) -> tuple[str, ...]:
+    return tuple(filter(None, tags.split(","))) if isinstance(tags, str) else tuple(map(str, tags))
 
 
-def _powers(one: Mapping[str, Any], names: Names) -> Iterator[str]:
+def _powers(permission: Mapping[str, Any], names: Names) -> Iterator[str]:
     exchanges = [*names.inboxes, names.fifo, names.release]
-    if may(one["write"], DEFAULT_EXCHANGE):
+    if may(permission["write"], DEFAULT_EXCHANGE):
         yield f"publish to any queue by its name, {names.state} too (write on {DEFAULT_EXCHANGE})"
-    if writable := [name for name in exchanges if may(one["write"], name)]:
+    if writable := [name for name in exchanges if may(permission["write"], name)]:
         yield f"publish to {', '.join(writable)}"
-    if any(may(one["write"], names.delay(rung)) for rung in RUNGS):
+    if any(may(permission["write"], names.delay(rung)) for rung in RUNGS):
         yield f"publish to {names.prefix}.delay.*"
-    if may(one["read"], names.state):
+    if may(permission["read"], names.state):
         yield f"read the key that signs records (read on {names.state})"
     own = [*exchanges, names.declared, names.return_, names.parking, names.quarantine, names.state]
     own += map(names.delay, RUNGS)
-    if any(may(one["configure"], name) for name in own):
+    if any(may(permission["configure"], name) for name in own):
         yield f"delete what the router owns (configure on {names.prefix}.*)"
 
 
-def _deaths(one: Mapping[str, Any], exchanges: Iterable[str]) -> Iterator[str]:
+def _deaths(permission: Mapping[str, Any], exchanges: Iterable[str]) -> Iterator[str]:
     """What comes by these exchanges is believed to have died where its x-death says."""
-    if writable := [name for name in exchanges if may(one["write"], name or DEFAULT_EXCHANGE)]:
+    if writable := [name for name in exchanges if may(permission["write"], name or DEFAULT_EXCHANGE)]:
         shown = ", ".join(name or DEFAULT_EXCHANGE for name in writable)
         yield f"say by x-death where a letter failed (write on {shown}, named by dead-letter-exchanges)"
 

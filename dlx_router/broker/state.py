@@ -174,16 +174,16 @@ class StateQueue:
 
     def _read(self, delivery: frames.Delivery, _consumer: Consumer) -> None:
         self._heard_s = time.monotonic()
-        match found := statemessage.read(delivery.body, self._first):
+        match message := statemessage.read(delivery.body, self._first):
             case Hello(instance, _, nonce):
                 self._settle(delivery.tag)
                 if instance == self._instance:
                     self._greeted.set()
-                elif self.active and self._shared is not None and found.is_by(self._shared):
+                elif self.active and self._shared is not None and message.is_by(self._shared):
                     claim = self._claim(self._link.local_address)
                     self._channel.answer(delivery, statemessage.answer(instance, self._shared, claim, nonce))
             case Key() | Sealed():
-                self._hold(found, delivery)
+                self._hold(message, delivery)
             case Junk(why):
                 self._removal.move(delivery, why)
 
@@ -192,14 +192,14 @@ class StateQueue:
             self._answered_s = time.monotonic()
             self._leader = statemessage.claimed(body, self._instance, self._nonces, self._shared)
 
-    def _hold(self, found: First, delivery: frames.Delivery) -> None:
+    def _hold(self, message: First, delivery: frames.Delivery) -> None:
         """Keep it; an older copy has had its day."""
         if self._held is not None:
             self._older.append(self._held.tag)
-        self._first, self._held = found, delivery
+        self._first, self._held = message, delivery
         self._copied.set()
         self._let_older_go()
-        if isinstance(found, Sealed) and self._shared is None:
+        if isinstance(message, Sealed) and self._shared is None:
             self._lose(_SEALED)
         else:
             self._keyed.set()
@@ -250,15 +250,15 @@ class StateQueue:
         return f"state queue {self._queue!r} of vhost {self._topology.vhost!r}"
 
     def _refusal(self, error: Exception) -> TopologyError:
-        said = "no answer in time" if isinstance(error, TimeoutError) else str(error).rstrip(".")
+        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error).rstrip(".")
         match error:
             case ChannelClosed(code=403):
-                return Forbidden(f"{self._what}: {said}; `dlx-router permissions` says which rights its user needs")
+                return Forbidden(f"{self._what}: {reason}; `dlx-router permissions` says which rights its user needs")
             case ChannelClosed(code=404):
-                return QueueMissing(f"{self._what}: {said}; it is declared again, unless DECLARE=never")
+                return QueueMissing(f"{self._what}: {reason}; it is declared again, unless DECLARE=never")
             case LinkError():
-                return Lost(f"{self._what}: {said}; it is tried again")
-        return TopologyError(f"{self._what}: {said}; it is tried again")
+                return Lost(f"{self._what}: {reason}; it is tried again")
+        return TopologyError(f"{self._what}: {reason}; it is tried again")
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.create_task(self._watched(work))

@@ -58,7 +58,7 @@ class StateChannel(Publisher[Heard]):
             if not answer.done():
                 answer.set_result(why)
 
-        self._say(queue.encode(), body, heard, asks=asks)
+        self._send(queue.encode(), body, heard, asks=asks)
         while True:
             stood_still = self._link.blocked
             await asyncio.wait({answer}, timeout=WITHIN_S)
@@ -76,9 +76,9 @@ class StateChannel(Publisher[Heard]):
         except WireError:
             return
         if to.startswith(_ANSWERABLE) and self.is_open:
-            self._say(to, body, lambda _why: None, asks=False)
+            self._send(to, body, lambda _why: None, asks=False)
 
-    def _say(self, to: bytes, body: bytes, heard: Heard, *, asks: bool) -> None:
+    def _send(self, to: bytes, body: bytes, heard: Heard, *, asks: bool) -> None:
         section = properties.build(
             headers=self.stamp(),
             delivery_mode=2,

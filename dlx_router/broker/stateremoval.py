@@ -75,10 +75,10 @@ class Removal:
         stamp, user = self._channel.stamp(), self._channel.user
         try:
             props = properties.parse(delivery.header, properties.PROPERTIES_AT)
-            found = table.entries(props.headers)
+            entries = table.entries(props.headers)
         except (WireError, table.TableError):
             return properties.build(headers=stamp, delivery_mode=2)
-        kept = table.splice(props.headers, found, _ROUTING & found.keys(), b"")
+        kept = table.splice(props.headers, entries, _ROUTING & entries.keys(), b"")
         cause = table.longstr(b"dlx-router-cause", f"state queue: {why}".encode())
         if len(kept) > MAX_HEADER_BYTES:
             kept = b""

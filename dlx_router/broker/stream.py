@@ -19,7 +19,7 @@ from dlx_router.wire.frames import lenient
 
 TASKS: Final = "tasks"  # what a message of the journal may tell of; readers from 3.13 on can ask for one alone
 LETTERS: Final = "letters"
-TELLS: Final = {one: table.longstr(b"x-stream-filter-value", one.encode()) for one in (TASKS, LETTERS)}
+TELLS: Final = {subject: table.longstr(b"x-stream-filter-value", subject.encode()) for subject in (TASKS, LETTERS)}
 _SIGNED: Final = table.longstr(signature.HEADER.encode(), b"")[:-4]
 _HEADERS_AND_MODE: Final = 0xB000  # content-type, headers, delivery-mode
 _ENCODED: Final = 0xF000  # content-encoding too
@@ -73,19 +73,19 @@ async def ensure_stream(topology: Topology, stream: Queue, *, declare: bool = Tr
         await control.close()
 
 
-def section(content_type: bytes, version: int, stamp: bytes, tells: str = LETTERS, mac: bytes = b"") -> bytes:
+def section(content_type: bytes, version: int, stamp: bytes, subject: str = LETTERS, mac: bytes = b"") -> bytes:
     """The property section of a journal message. Streams keep scalars among headers only, so there are no others."""
-    head, plain = _STARTS.get((content_type, version, tells)) or _start(content_type, version, tells)
+    head, plain = _STARTS.get((content_type, version, subject)) or _start(content_type, version, subject)
     headers = plain + (_SIGNED + len(mac).to_bytes(4, "big") + mac if mac else b"") + stamp
     return b"".join((head, len(headers).to_bytes(4, "big"), headers, b"\x02"))
 
 
-def _start(content_type: bytes, version: int, tells: str) -> tuple[bytes, bytes]:
+def _start(content_type: bytes, version: int, subject: str) -> tuple[bytes, bytes]:
     """What all such messages have: the section as far as the length of the headers, and the first headers."""
     is_packed = version >= COMPRESSED_SINCE
     flags = (_ENCODED if is_packed else _HEADERS_AND_MODE).to_bytes(2, "big")
     head = b"".join((flags, bytes((len(content_type),)), content_type, _ZSTD if is_packed else b""))
-    return _STARTS.setdefault((content_type, version, tells), (head, table.long_(b"v", version) + TELLS[tells]))
+    return _STARTS.setdefault((content_type, version, subject), (head, table.long_(b"v", version) + TELLS[subject]))
 
 
 _STARTS: Final[dict[tuple[bytes, int, str], tuple[bytes, bytes]]] = {}  # a few: their values are ours

@@ -45,8 +45,8 @@ async def read(link: Link, stream: str, start: Any, only: str = "") -> AsyncGene
     `only` (3.13 or newer): the broker may leave out messages that have a filter value, and another. It need not.
     """
     async with opened(link, stream, start, only) as messages:
-        async for one in messages:
-            yield one
+        async for message in messages:
+            yield message
 
 
 @asynccontextmanager

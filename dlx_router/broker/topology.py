@@ -68,7 +68,7 @@ class TopologyMissing(TopologyError):
     """DECLARE=never, and something is not there; `definitions` say what, readable."""
 
     def __init__(self, where: str, missing: Iterable[Definition]) -> None:
-        self.definitions = tuple(str(one) for one in missing)
+        self.definitions = tuple(str(definition) for definition in missing)
         lines = "".join(f"\n  {line}" for line in self.definitions)
         super().__init__(f"{where} lacks what the router needs, and DECLARE=never. Declare by hand:{lines}")
 
@@ -92,7 +92,7 @@ class Topology:
         self._heartbeat_s = heartbeat_s
         self._control = self.another("control")
         self._declare = declare
-        self.flush_names = NameFlush(self._say, names)
+        self.flush_names = NameFlush(self._call, names)
 
     @property
     def declares(self) -> bool:
@@ -124,7 +124,7 @@ class Topology:
         if not name:
             return True
         try:
-            await self._say(f"exchange {name!r}", _ExchangeDeclare(exchange=name, passive=True))
+            await self._call(f"exchange {name!r}", _ExchangeDeclare(exchange=name, passive=True))
         except NotFound:
             return False
         return True
@@ -132,7 +132,7 @@ class Topology:
     async def queue_exists(self, name: str) -> bool:
         """Whether the queue exists, even if its node is down (TopologyError). QueueExclusive: it is for one only."""
         try:
-            await self._say(f"queue {name!r}", _QueueDeclare(queue=name, passive=True))
+            await self._call(f"queue {name!r}", _QueueDeclare(queue=name, passive=True))
         except NotFound:
             return False
         return True
@@ -145,19 +145,21 @@ class Topology:
         """Ready messages and consumers of each of these queues; those that cannot be looked at are left out."""
         names = [*queues]
         try:
-            found = await self._say("looking at queues", *(_QueueDeclare(queue=name, passive=True) for name in names))
+            answers = await self._call(
+                "looking at queues", *(_QueueDeclare(queue=name, passive=True) for name in names)
+            )
         except Lost:
             raise
         except TopologyError:  # the first that is missing closes the channel; alone, none can hide the others
             singly = [await self.censuses([name]) for name in names] if len(names) > 1 else []
-            return {name: told for one in singly for name, told in one.items()}
-        counted = ((answer.message_count, answer.consumer_count) for answer in found)
+            return {name: census for part in singly for name, census in part.items()}
+        counted = ((answer.message_count, answer.consumer_count) for answer in answers)
         return dict(zip(names, counted, strict=True))
 
     async def is_idle(self, queue: str) -> bool:
         """Whether the queue is there, empty and without a consumer."""
-        [found] = await self._say(f"looking at queue {queue!r}", _QueueDeclare(queue=queue, passive=True))
-        return not found.message_count and not found.consumer_count
+        [answer] = await self._call(f"looking at queue {queue!r}", _QueueDeclare(queue=queue, passive=True))
+        return not answer.message_count and not answer.consumer_count
 
     async def standing(self) -> Standing | None:
         """What stands under our names, as far as AMQP tells: by a declaration that the broker refuses where it differs.
@@ -168,43 +170,45 @@ class Topology:
             return None
         queues: dict[str, Found] = {}
         exchanges: dict[str, Found] = {}
-        for one in core(self.names):
-            if not isinstance(one, Binding):
-                found = await self._found(one)
-                (queues if isinstance(one, Queue) else exchanges)[one.name] = found
+        for definition in core(self.names):
+            if not isinstance(definition, Binding):
+                actual = await self._actual(definition)
+                (queues if isinstance(definition, Queue) else exchanges)[definition.name] = actual
         return Standing(queues, exchanges, None, await self._version())
 
     async def _version(self) -> tuple[int, ...]:
         async def work(channel: Any) -> str:
-            said = channel.connection.server_properties.get("version", "")
-            return said.decode() if isinstance(said, bytes) else str(said)
+            version = channel.connection.server_properties.get("version", "")
+            return version.decode() if isinstance(version, bytes) else str(version)
 
         return tuple(int(part) for part in re.findall(r"\d+", await self._control.run(work, "its version"))[:2])
 
-    async def _found(self, one: Exchange | Queue) -> Found:
+    async def _actual(self, definition: Exchange | Queue) -> Found:
         """Each refusal tells one argument; with that as it is there, the next."""
-        arguments: dict[str, Any] = dict(one.arguments)
-        found = Found(one.kind if isinstance(one, Exchange) else str(arguments["x-queue-type"]), arguments)
+        arguments: dict[str, Any] = dict(definition.arguments)
+        actual = Found(
+            definition.kind if isinstance(definition, Exchange) else str(arguments["x-queue-type"]), arguments
+        )
         for _ in range(MOST_DIFFERENCES):
             try:
-                await self._say(f"looking at {one}", _declaration(replace(one, arguments=arguments)))
+                await self._call(f"looking at {definition}", _declaration(replace(definition, arguments=arguments)))
             except Lost:
                 raise
             except TopologyError as error:
-                if (said := declared.refused(str(error))) is None:
+                if (difference := declared.refused(str(error))) is None:
                     raise
-                key, value = said
+                key, value = difference
                 if key in {"x-queue-type", "type"}:
-                    return replace(found, kind=str(value or "classic"))
+                    return replace(actual, kind=str(value or "classic"))
                 if key in _FLAGS:
                     changed: dict[str, Any] = {key: bool(value)}
-                    return replace(found, **changed)
+                    return replace(actual, **changed)
                 arguments.pop(key, None)
                 if value is not None:
                     arguments[key] = value
             else:
                 break
-        return found
+        return actual
 
     # -- declaring ----------------------------------------------------------------------------------------------
 
@@ -232,7 +236,7 @@ class Topology:
         key = self.names.return_key(queue)
         bound = _QueueBind(queue=queue, exchange=self.names.return_, routing_key=key)
         what = f"binding queue {queue!r} to exchange {self.names.return_!r}"
-        await self._say(what, there, *([bound] if self._declare else []))
+        await self._call(what, there, *([bound] if self._declare else []))
         return self._declare
 
     async def ensure_delayed(self, exchange: str) -> None:
@@ -241,12 +245,12 @@ class Topology:
         if not self._declare:
             return  # AMQP tells the type only to who declares
         try:
-            await self._say(f"exchange {exchange!r}", _declaration(Exchange(exchange, "fanout")))
+            await self._call(f"exchange {exchange!r}", _declaration(Exchange(exchange, "fanout")))
         except Lost:
             raise
         except TopologyError as refused:
             try:
-                await self._say(f"exchange {exchange!r}", _declaration(Exchange(exchange, "topic")))
+                await self._call(f"exchange {exchange!r}", _declaration(Exchange(exchange, "topic")))
             except Lost:
                 raise
             except TopologyError:
@@ -263,35 +267,41 @@ class Topology:
         """Each in its order; those that are missing and may not be declared are named together."""
         missing: list[Definition] = []
         made: list[Definition] = []
-        for one in definitions:
-            if isinstance(one, Binding):
-                await self._bind(one, missing)
-            elif not await self._exists(one):
-                await (self._make(one) if self._declare else _note(missing, one))
-                made.append(one)
+        for definition in definitions:
+            if isinstance(definition, Binding):
+                await self._bind(definition, missing)
+            elif not await self._exists(definition):
+                await (self._make(definition) if self._declare else _note(missing, definition))
+                made.append(definition)
         if missing:
             raise TopologyMissing(f"vhost {self.vhost!r}", missing)
-        if any(isinstance(one, Queue) and one.arguments.get("x-queue-type") != "classic" for one in made):
+        if any(isinstance(item, Queue) and item.arguments.get("x-queue-type") != "classic" for item in made):
             await self.flush_names()
 
-    async def _exists(self, one: Exchange | Queue) -> bool:
-        return await (self.exchange_exists(one.name) if isinstance(one, Exchange) else self.queue_exists(one.name))
+    async def _exists(self, definition: Exchange | Queue) -> bool:
+        return await (
+            self.exchange_exists(definition.name)
+            if isinstance(definition, Exchange)
+            else self.queue_exists(definition.name)
+        )
 
-    async def _make(self, one: Exchange | Queue) -> None:
+    async def _make(self, definition: Exchange | Queue) -> None:
         try:
-            await self._say(f"declaring {one}", _declaration(one))
+            await self._call(f"declaring {definition}", _declaration(definition))
         except TopologyError:
-            if not await self._exists(one):  # somebody else was faster, with other arguments
+            if not await self._exists(definition):  # somebody else was faster, with other arguments
                 raise
 
-    async def _bind(self, one: Binding, missing: list[Definition]) -> None:
+    async def _bind(self, binding: Binding, missing: list[Definition]) -> None:
         if self._declare:
-            bind = _QueueBind(queue=one.queue, exchange=one.exchange, routing_key=one.key)
-            await self._say(f"binding queue {one.queue!r} to exchange {one.exchange!r}", bind)
-        elif any(not isinstance(other, Binding) and other.name in {one.queue, one.exchange} for other in missing):
-            missing.append(one)  # where both ends are there, nobody can look
+            bind = _QueueBind(queue=binding.queue, exchange=binding.exchange, routing_key=binding.key)
+            await self._call(f"binding queue {binding.queue!r} to exchange {binding.exchange!r}", bind)
+        elif any(
+            not isinstance(other, Binding) and other.name in {binding.queue, binding.exchange} for other in missing
+        ):
+            missing.append(binding)  # where both ends are there, nobody can look
 
-    async def _say(self, what: str, *methods: Any) -> list[Any]:
+    async def _call(self, what: str, *methods: Any) -> list[Any]:
         for method in methods:
             _require_meant(what, method)
 
@@ -312,12 +322,14 @@ def _require_meant(what: str, method: Any) -> None:
             raise error(f"{what}: the broker reads {name!r} as {read!r}, so there is no {kind} of that name")
 
 
-async def _note(missing: list[Definition], one: Definition) -> None:
-    missing.append(one)
+async def _note(missing: list[Definition], definition: Definition) -> None:
+    missing.append(definition)
 
 
-def _declaration(one: Exchange | Queue) -> Any:
-    if isinstance(one, Exchange):
-        arguments = dict(one.arguments)
-        return _ExchangeDeclare(exchange=one.name, exchange_type=one.kind, durable=True, arguments=arguments)
-    return _QueueDeclare(queue=one.name, durable=True, arguments=dict(one.arguments))
+def _declaration(definition: Exchange | Queue) -> Any:
+    if isinstance(definition, Exchange):
+        arguments = dict(definition.arguments)
+        return _ExchangeDeclare(
+            exchange=definition.name, exchange_type=definition.kind, durable=True, arguments=arguments
+        )
+    return _QueueDeclare(queue=definition.name, durable=True, arguments=dict(definition.arguments))

@@ -102,21 +102,21 @@ class Search:
             quiet = FOUND_QUIET_S if self.found or not target else QUIET_S
             if not await self._connection.until(lambda: self._seen > before, within=quiet):  # noqa: B023 - awaited here
                 return
-            for head, delivery, found in self._pending:
+            for head, delivery, letter in self._pending:
                 left = ""
                 if target:
                     sender = sender or await self._connection.sender(0, target)
-                    left = await self._moved(sender, found, annotated)
+                    left = await self._moved(sender, letter, annotated)
                     if not left:
                         self._connection.accept(head.channel, delivery)
                         head.taken.add(delivery)
-                self.found.append(found._replace(left=left))
+                self.found.append(letter._replace(left=left))
             self._pending.clear()
 
-    async def _moved(self, sender: Channel, found: Found, annotated: Annotated | None) -> str:
+    async def _moved(self, sender: Channel, letter: Found, annotated: Annotated | None) -> str:
         """Why it is not in the other queue; "" where it is, confirmed."""
         try:
-            copy = kept(found.message, annotated(found) if annotated is not None else {})
+            copy = kept(letter.message, annotated(letter) if annotated is not None else {})
         except Amqp10Error as error:
             return f"it cannot be copied: {error}"
         if sender.refused:
@@ -157,16 +157,16 @@ async def first_found(place: tuple[Host, Login, Tls | None], wanted: Sequence[tu
     return search.found
 
 
-def described(found: Found) -> str:
+def described(letter: Found) -> str:
     """One message that cannot be read, for people."""
-    return f"message {found.number} of queue {found.queue!r} cannot be read by AMQP 0-9-1: {found.cause}; {ADVICE}"
+    return f"message {letter.number} of queue {letter.queue!r} cannot be read by AMQP 0-9-1: {letter.cause}; {ADVICE}"
 
 
 async def explained(place: tuple[Host, Login, Tls | None], queue: str, window: int) -> str:
     """Why RabbitMQ crashed (541) as it delivered from this queue, and what now."""
-    found = await first_found(place, [(queue, window)])
-    if found:
-        return described(found[0])
+    letters = await first_found(place, [(queue, window)])
+    if letters:
+        return described(letters[0])
     return (
         f"RabbitMQ crashed (541) as it delivered a message of queue {queue!r}: one that came by AMQP 1.0 and cannot be "
         f"read by AMQP 0-9-1, or what the broker's log says; {ADVICE}"

@@ -85,15 +85,15 @@ aio_pika.queue.IncomingMessage = Received  # type: ignore[attr-defined]  # what 
 class _Copy(spec.Basic.Properties):
     """Properties that are bytes already, but for an id that aiormq gives to a message without one."""
 
-    def __init__(self, found: dict[str, bytes], message_id: str | None) -> None:
+    def __init__(self, chunks: dict[str, bytes], message_id: str | None) -> None:
         super().__init__(message_id=message_id)
-        self._found = found
+        self._chunks = chunks
 
     def marshal(self) -> bytes:
         invented = (
-            {} if self._found.get("message_id") else {"message_id": exact.of_property("message_id", self.message_id)}
+            {} if self._chunks.get("message_id") else {"message_id": exact.of_property("message_id", self.message_id)}
         )
-        return exact.section_of(self._found | invented)
+        return exact.section_of(self._chunks | invented)
 
 
 def _read(wire: bytes) -> object:
@@ -167,7 +167,7 @@ async def dead(  # noqa: PLR0913 - what there is to say of a death
     `queue`: where it was taken from; needed unless it came by the default exchange or from the router.
     `within`: seconds, all in all.
     """
-    one = Dead(
+    death = Dead(
         message=message,
         reason=reason,
         description=description,
@@ -177,35 +177,35 @@ async def dead(  # noqa: PLR0913 - what there is to say of a death
         tag=tag,
         queue=queue,
     )
-    await _declare(one, prefix, within)
+    await _declare(death, prefix, within)
 
 
 async def dead_many(items: Iterable[Dead], *, prefix: str = PREFIX, within: float = WITHIN_S) -> list[Result]:
     """One result for each, in order; one that cannot be declared keeps no other from it. `within` (s): for each."""
     results: list[Result] = []
-    for one in items:
+    for death in items:
         try:
-            await _declare(one, prefix, within)
+            await _declare(death, prefix, within)
         except (NotDeclared, NotAcked) as error:
-            results.append(Result(one.message, error))
+            results.append(Result(death.message, error))
         else:
-            results.append(Result(one.message))
+            results.append(Result(death.message))
     return results
 
 
-async def _declare(one: Dead, prefix: str, within: float) -> None:
-    message = one.message
+async def _declare(death: Dead, prefix: str, within: float) -> None:
+    message = death.message
     if message.processed:
         raise InvalidDeclaration("the message was acked or rejected before; declare its death instead of that")
     delivered = Delivered(
-        queue=one.queue,
+        queue=death.queue,
         exchange=message.exchange or "",
         routing_key=message.routing_key or "",
         headers=message.headers,
         expiration=_expiration(message),
         has_id=bool(message.message_id),
     )
-    text = header(one, delivered, prefix, invents_ids=True)
+    text = header(death, delivered, prefix, invents_ids=True)
     await _publish(message, _copy(message, kept(message.headers, text)), prefix, within)
     try:
         await message.ack()

@@ -88,15 +88,15 @@ def _request(base: Any, declarer: _Declarer) -> Any:
     class Request(base):  # type: ignore[misc]  # as above
         """As Celery's; what it rejects because of an exception is declared."""
 
-        _dlx_router_told: dict[str, str] | None = None
+        _dlx_router_error: dict[str, str] | None = None
 
         def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
-            self._dlx_router_told = declarer.told_of(exc_info)
+            self._dlx_router_error = declarer.told_of(exc_info)
             return super().on_failure(exc_info, *args, **kwargs)
 
         def reject(self, requeue: bool = False) -> None:
-            told = self._dlx_router_told
-            if requeue or self.acknowledged or told is None or not declarer.declared(self.message, told):
+            details = self._dlx_router_error
+            if requeue or self.acknowledged or details is None or not declarer.declared(self.message, details):
                 super().reject(requeue=requeue)
                 return
             self.acknowledge()
@@ -122,23 +122,23 @@ class _Declarer:
         if isinstance(error, Reject):
             why = error.reason  # a cause would not come along from a pool of processes
             return self._settings.told_of(why, traceback) if isinstance(why, BaseException) else None
-        told = self._settings.told_of(error, traceback)
+        details = self._settings.told_of(error, traceback)
         module, name = getattr(error, "exc_module", None), getattr(error, "exc_cls_name", None)
         if module and name:  # its own class could not be pickled
-            told["type"] = f"{module}.{name}" if module != "builtins" else str(name)
-        return told
+            details["type"] = f"{module}.{name}" if module != "builtins" else str(name)
+        return details
 
-    def declared(self, message: Any, told: dict[str, str]) -> bool:
+    def declared(self, message: Any, details: dict[str, str]) -> bool:
         """Its death is declared, and it is still to be acked; else it is as it was."""
         queue = _queue(message)
         try:
-            self._declare(message, queue, told)
+            self._declare(message, queue, details)
         except NotDeclared as failure:
             not_declared(queue, failure)
             return False
         return True
 
-    def _declare(self, message: Any, queue: str | None, told: dict[str, str]) -> None:
+    def _declare(self, message: Any, queue: str | None, details: dict[str, str]) -> None:
         wire = getattr(message, "dlx_router_wire", None)
         if wire is None or not isinstance(message.channel, amqp.Channel):
             raise InexactHeader(
@@ -153,7 +153,7 @@ class _Declarer:
             expiration=message.properties.get("expiration"),
             has_id=bool(message.properties.get("message_id")),
         )
-        text = header(Words(reason=self._settings.reason, error=told), delivered, prefix)
+        text = header(Words(reason=self._settings.reason, error=details), delivered, prefix)
         copy = _Copy(_body(message), exact.declared(wire, is_kept, {HEADER: text}))
         with self._lock:
             self._publish(f"{prefix}.declared", delivered.routing_key, copy)

@@ -114,7 +114,7 @@ def header(words: Words, message: Delivered, prefix: str, *, invents_ids: bool =
     """
     queue = _queue(message, prefix)
     _require_alive(message, queue, prefix)
-    said: dict[str, Any] = {
+    members: dict[str, Any] = {
         "queue": queue,
         "exchange": message.exchange,
         "routing_keys": [message.routing_key, *_carbon_copies(message.headers)],
@@ -126,7 +126,7 @@ def header(words: Words, message: Delivered, prefix: str, *, invents_ids: bool =
         "error": None if words.error is None else error_told(words.error),
         "original_expiration": message.expiration,
     }
-    text = {name: value for name, value in said.items() if value is not None}
+    text = {name: value for name, value in members.items() if value is not None}
     if invents_ids and not message.has_id:
         text["message_id"] = None
     return json.dumps(text, separators=(",", ":"))
@@ -169,15 +169,15 @@ def _require_alive(message: Delivered, queue: str, prefix: str) -> None:
 def _record(headers: Mapping[str, Any]) -> dict[str, Any]:
     text = headers.get("dlx-router")
     try:
-        found = json.loads(text) if isinstance(text, (str, bytes, bytearray)) else None
+        record = json.loads(text) if isinstance(text, (str, bytes, bytearray)) else None
     except (ValueError, RecursionError):  # anybody can write that header
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def _carbon_copies(headers: Mapping[str, Any]) -> Sequence[str]:
-    found = headers.get("CC")
-    return [key for key in found if isinstance(key, str)] if isinstance(found, list) else []
+    keys = headers.get("CC")
+    return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
 
 def error_told(error: Error) -> dict[str, str] | None:
@@ -185,8 +185,8 @@ def error_told(error: Error) -> dict[str, str] | None:
     if isinstance(error, BaseException):
         return exception.described(error)
     limits = {"type": MAX_TYPE, "message": MAX_MESSAGE, "frame": MAX_FRAME}
-    found = {name: _cut(error.get(name), limit) for name, limit in limits.items()}
-    return {name: text for name, text in found.items() if text} or None
+    members = {name: _cut(error.get(name), limit) for name, limit in limits.items()}
+    return {name: text for name, text in members.items() if text} or None
 
 
 def _cut(text: object, limit: int) -> str | None:

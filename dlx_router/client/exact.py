@@ -49,19 +49,19 @@ class Library:
 def chunks(section: bytes) -> dict[str, bytes]:
     """Each property that is set → its bytes, lengths included. `section`: flags and values of a content header."""
     flags, at = _short.unpack_from(section)[0], 2
-    found: dict[str, bytes] = {}
+    values: dict[str, bytes] = {}
     for name, flag in PROPERTIES.items():
         if flags & flag:
             stop = at + _size(name, section, at)
-            found[name] = section[at:stop]
+            values[name] = section[at:stop]
             at = stop
-    return found
+    return values
 
 
-def section_of(found: Mapping[str, bytes]) -> bytes:
+def section_of(values: Mapping[str, bytes]) -> bytes:
     """Flags and values; what is empty is not set."""
-    there = [name for name in PROPERTIES if found.get(name)]
-    return _short.pack(sum(PROPERTIES[name] for name in there)) + b"".join([found[name] for name in there])
+    there = [name for name in PROPERTIES if values.get(name)]
+    return _short.pack(sum(PROPERTIES[name] for name in there)) + b"".join([values[name] for name in there])
 
 
 def copied(
@@ -72,20 +72,20 @@ def copied(
     `now` has the properties as attributes, `before` as they were read; without `wire` all are encoded anew. `headers`:
     those of the copy.
     """
-    found = {} if wire is None else chunks(wire)
+    values = {} if wire is None else chunks(wire)
     names = PROPERTIES.keys() - _TAKEN_OFF
     changed = [name for name in names if wire is None or getattr(now, name) != getattr(before, name)]
-    as_they_are = {name: found[name] for name in names & found.keys()}
-    told = {name: of_property(name, getattr(now, name)) for name in changed}
-    return {**as_they_are, **told, "headers": table(headers, found.get("headers", b""), library)}
+    as_they_are = {name: values[name] for name in names & values.keys()}
+    renewed = {name: of_property(name, getattr(now, name)) for name in changed}
+    return {**as_they_are, **renewed, "headers": table(headers, values.get("headers", b""), library)}
 
 
 def declared(section: bytes, is_kept: Callable[[str | bytes], bool], added: Mapping[str, str]) -> bytes:
     """Flags and values of a copy that nobody has changed: its headers that are kept, and texts that are added."""
-    found = chunks(section)
-    parts = [_key(name) + wire for name, wire in _entries(found.get("headers", b"")[4:]) if is_kept(name)]
+    values = chunks(section)
+    parts = [_key(name) + wire for name, wire in _entries(values.get("headers", b"")[4:]) if is_kept(name)]
     parts += [_key(name) + b"S" + _counted(text.encode()) for name, text in added.items()]
-    as_they_are = {name: wire for name, wire in found.items() if name not in _TAKEN_OFF}
+    as_they_are = {name: wire for name, wire in values.items() if name not in _TAKEN_OFF}
     return section_of({**as_they_are, "headers": _counted(b"".join(parts))})
 
 
@@ -111,14 +111,14 @@ def table(headers: Mapping[Any, object], came: bytes, library: Library) -> bytes
 
 def _entries(fields: bytes) -> list[tuple[str | bytes, bytes]]:
     """Names, as client libraries give them, and values with their type byte. A name that comes twice is there twice."""
-    found, at = [], 0
+    entries, at = [], 0
     while at < len(fields):
         kind = at + 1 + fields[at]
         tag = fields[kind]
         size = 4 + _long.unpack_from(fields, kind + 1)[0] if tag in _COUNTED else _SIZES[tag]
-        found.append((_name(fields[at + 1 : kind]), fields[kind : kind + 1 + size]))
+        entries.append((_name(fields[at + 1 : kind]), fields[kind : kind + 1 + size]))
         at = kind + 1 + size
-    return found
+    return entries
 
 
 def _name(data: bytes) -> str | bytes:
@@ -128,9 +128,9 @@ def _name(data: bytes) -> str | bytes:
         return data
 
 
-def _same(one: object, other: object) -> bool:
+def _same(value: object, other: object) -> bool:
     """By what they show: True is not 1, 1 is not 1.0, and a NaN is what it was."""
-    return type(one) is type(other) and repr(one) == repr(other)
+    return type(value) is type(other) and repr(value) == repr(other)
 
 
 def encoded(value: object, name: object, library: Library) -> bytes:
@@ -149,9 +149,9 @@ class _Unfit(ValueError):
 
 def _encoded(value: object, name: object, library: Library) -> bytes:
     if isinstance(value, list):
-        return b"A" + _counted(b"".join([encoded(one, name, library) for one in value]))
+        return b"A" + _counted(b"".join([encoded(item, name, library) for item in value]))
     if isinstance(value, dict):
-        inner = [_key(key) + encoded(one, f"{name}.{key}", library) for key, one in value.items()]
+        inner = [_key(key) + encoded(item, f"{name}.{key}", library) for key, item in value.items()]
         return b"F" + _counted(b"".join(inner))
     for kind, form in _FORMS.items():  # in their order: a bool is an int
         if isinstance(value, kind):

@@ -28,12 +28,12 @@ def described(error: BaseException, traceback: object = None) -> dict[str, str]:
     message = _text(first, MAX_MESSAGE)
     if count > 1:
         message = f"{cut(message, MAX_MESSAGE - 40)} (the first of {count} errors)".lstrip()
-    found = {
+    members = {
         "type": cut(_type(first), MAX_TYPE),
         "message": message,
         "frame": _frame(first) or (_frame_of(traceback) if first is error else ""),
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in members.items() if text}
 
 
 def cut(text: str, limit: int) -> str:
@@ -95,8 +95,8 @@ def _leaves(error: BaseException, depth: int) -> Iterator[BaseException]:
     inner = _inside(error) if depth < _DEEPEST else ()
     if not inner:
         yield error
-    for one in inner:
-        yield from _leaves(one, depth + 1)
+    for member in inner:
+        yield from _leaves(member, depth + 1)
 
 
 def _inside(error: BaseException) -> tuple[BaseException, ...]:
@@ -105,6 +105,6 @@ def _inside(error: BaseException) -> tuple[BaseException, ...]:
     kinds = tuple(kind for kind in groups if isinstance(kind, type))
     try:
         inner = cast("Any", error).exceptions if isinstance(error, kinds) else ()
-        return tuple(one for one in inner[:_MOST_ERRORS] if isinstance(one, BaseException))
+        return tuple(member for member in inner[:_MOST_ERRORS] if isinstance(member, BaseException))
     except Exception:  # noqa: BLE001 - a subclass may answer for its errors
         return ()

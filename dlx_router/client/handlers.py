@@ -48,15 +48,15 @@ class Settings:
         """What is declared of it: {type, message, frame}, redacted and cut."""
         return self.redacted(described(error, traceback))
 
-    def redacted(self, told: dict[str, str]) -> dict[str, str]:
+    def redacted(self, details: dict[str, str]) -> dict[str, str]:
         """Nothing but the type where `redact` fails: what it should have hidden must not get out."""
         if self.redact is None:
-            return told
+            return details
         try:
-            return error_told(self.redact(dict(told)) or {}) or {}
+            return error_told(self.redact(dict(details)) or {}) or {}
         except Exception:  # noqa: BLE001 - it is the user's, and what it hides must stay hidden
             _log.exception("redact failed: of an error only its type is declared")
-            return {"type": told.get("type", "Exception")}
+            return {"type": details.get("type", "Exception")}
 
 
 def in_flight(before: BaseException | None = None) -> Exception | None:

@@ -143,8 +143,8 @@ class Deliveries:
         if taken is None or error is None:
             return False
         try:
-            told = settings.told_of(error)
-            dead(taken.message, settings.reason, error=told, queue=taken.queue, prefix=settings.prefix)
+            details = settings.told_of(error)
+            dead(taken.message, settings.reason, error=details, queue=taken.queue, prefix=settings.prefix)
         except NotAcked as failure:
             not_acked(taken.queue, failure)
         except NotDeclared as failure:

@@ -119,7 +119,7 @@ def dead(  # noqa: PLR0913 - what there is to say of a death
     prefix: str = PREFIX,
 ) -> None:
     """As `dlx_router.client.dead`: the death is declared and the message acked, or NotDeclared is raised."""
-    one = Dead(
+    death = Dead(
         message=message,
         reason=reason,
         description=description,
@@ -129,34 +129,34 @@ def dead(  # noqa: PLR0913 - what there is to say of a death
         tag=tag,
         queue=queue,
     )
-    _declare(one, prefix)
+    _declare(death, prefix)
 
 
 def dead_many(items: Iterable[Dead], *, prefix: str = PREFIX) -> list[Result]:
     """One result for each, in order; a message that cannot be declared keeps no other from it."""
     results: list[Result] = []
-    for one in items:
+    for death in items:
         try:
-            _declare(one, prefix)
+            _declare(death, prefix)
         except (NotDeclared, NotAcked) as error:
-            results.append(Result(one.message, error))
+            results.append(Result(death.message, error))
         else:
-            results.append(Result(one.message))
+            results.append(Result(death.message))
     return results
 
 
-def _declare(one: Dead, prefix: str) -> None:
-    channel, method, properties, body = one.message
+def _declare(death: Dead, prefix: str) -> None:
+    channel, method, properties, body = death.message
     headers = properties.headers or {}
     delivered = Delivered(
-        queue=one.queue,
+        queue=death.queue,
         exchange=method.exchange,
         routing_key=method.routing_key,
         headers=headers,
         expiration=properties.expiration,
         has_id=bool(properties.message_id),
     )
-    text = header(one, delivered, prefix)
+    text = header(death, delivered, prefix)
     section = _section(properties, kept(headers, text))
     exchange = f"{prefix}.declared"
     require_room(len(section), _frame_max(channel.connection))

@@ -76,8 +76,8 @@ class Router:
         )
         try:
             with _OPENER.open(request, timeout=within) as answer:
-                found: dict[str, Any] = json.loads(answer.read())
-                return found
+                document: dict[str, Any] = json.loads(answer.read())
+                return document
         except urllib.error.HTTPError as error:
             raise _refused(error) from None
         except (OSError, ValueError) as error:
@@ -87,19 +87,19 @@ class Router:
 class Letter:
     """A letter that is yours until `until_ms`. As a context it is kept until the end of the block, and then done."""
 
-    def __init__(self, router: Router, told: dict[str, Any], visibility_s: float) -> None:
-        self._router, self._told, self._visibility_s = router, told, visibility_s
+    def __init__(self, router: Router, document: dict[str, Any], visibility_s: float) -> None:
+        self._router, self._document, self._visibility_s = router, document, visibility_s
         self._keeping: asyncio.Task[None] | None = None
         self.is_over = False
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - JSON
         """What the API tells of it by that name: `id`, `failed_queue`, `reason`, `error`, `deaths`, `redacted`."""
-        return self._told[name]
+        return self._document[name]
 
     @property
     def body(self) -> bytes:
         """As it lies in the queue, but for what its policy redacts; ValueError where all of it is."""
-        body = self._told.get("body")
+        body = self._document.get("body")
         if body is None:
             raise ValueError("the body is redacted, see `redacted`; redrive, park, edit and done need no look at it")
         return base64.b64decode(body)
@@ -107,24 +107,24 @@ class Letter:
     @property
     def headers(self) -> dict[str, Any]:
         """But for the router's own."""
-        headers: dict[str, Any] = self._told["headers"]
+        headers: dict[str, Any] = self._document["headers"]
         return headers
 
     @property
     def properties(self) -> dict[str, Any]:
         """Those that are set."""
-        properties: dict[str, Any] = self._told["properties"]
+        properties: dict[str, Any] = self._document["properties"]
         return properties
 
     @property
     def receives(self) -> int:
         """How often it was received, this time included, as far as is known."""
-        return int(self._told["receives"])
+        return int(self._document["receives"])
 
     @property
     def until_ms(self) -> int:
         """Until when it is yours, ms since 1970."""
-        return int(self._told["until_ms"])
+        return int(self._document["until_ms"])
 
     async def done(self) -> None:
         """It is deleted; when this returns it is gone for good. LeaseEnded."""
@@ -145,15 +145,15 @@ class Letter:
 
     async def edit(self, body: bytes | None = None, headers: dict[str, Any] | None = None) -> None:
         """Back to where it failed, with this body and these headers instead. LeaseEnded."""
-        told: dict[str, Any] = {"headers": headers or {}}
+        changes: dict[str, Any] = {"headers": headers or {}}
         if body is not None:
-            told["body"] = base64.b64encode(body).decode()
-        await self._end("edit", "edited", **told)
+            changes["body"] = base64.b64encode(body).decode()
+        await self._end("edit", "edited", **changes)
 
     async def extend(self, visibility: float) -> None:
         """Yours for so many seconds from now. LeaseEnded."""
         answer = await self._ask("extend", visibility=visibility)
-        self._told["until_ms"] = answer["until_ms"]
+        self._document["until_ms"] = answer["until_ms"]
 
     async def _end(self, action: str, ended: str, **more: Any) -> None:  # noqa: ANN401 - JSON
         self.is_over = True
@@ -164,7 +164,7 @@ class Letter:
                 raise
 
     async def _ask(self, action: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        return await self._router.post(f"/leases/{self._told['handle']}", {"action": action, **more})
+        return await self._router.post(f"/leases/{self._document['handle']}", {"action": action, **more})
 
     async def __aenter__(self) -> Letter:  # noqa: PYI034 - Self came with Python 3.11
         self._keeping = asyncio.create_task(self._keep())
@@ -217,7 +217,7 @@ async def receive(  # noqa: PLR0913 - what there is to say
     path = f"/queues/{quote(queue, safe='')}/receive"
     while True:
         answer = await router.post(path, asked, wait + WITHIN_S)
-        waiting = [Letter(router, one, visibility) for one in answer["letters"]]
+        waiting = [Letter(router, document, visibility) for document in answer["letters"]]
         given: list[Letter] = []
         try:
             while waiting:
@@ -225,7 +225,7 @@ async def receive(  # noqa: PLR0913 - what there is to say
                 yield given[0]
                 given = []  # the loop goes on: who has it may still be at work
         finally:
-            for letter in [one for one in (*given, *waiting) if not one.is_over]:
+            for letter in [item for item in (*given, *waiting) if not item.is_over]:
                 with suppress(WorkerError):
                     await letter.release()
         if until_empty and not answer["letters"]:
@@ -244,11 +244,11 @@ _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _N
 
 def _refused(error: urllib.error.HTTPError) -> WorkerError:
     try:
-        told = json.loads(error.read())
-        text, ended = str(told["error"]), told.get("ended")
+        document = json.loads(error.read())
+        text, ended = str(document["error"]), document.get("ended")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return WorkerError(f"{error.code} {error.reason}; is this the address of a router?", error.code)
     if error.code == GONE:
         return LeaseEnded(text, error.code, ended)
-    problems = "; ".join(map(str, told.get("problems") or ()))
+    problems = "; ".join(map(str, document.get("problems") or ()))
     return WorkerError(f"{text}{f': {problems}' if problems else ''}", error.code)

@@ -38,7 +38,7 @@ def _faces(address: Address) -> Iterator[Address]:
     yield address
     if isinstance(address, IPv4Address):
         return
-    yield from (one for one in (address.ipv4_mapped, address.sixtofour) if one is not None)
+    yield from (carried for carried in (address.ipv4_mapped, address.sixtofour) if carried is not None)
     yield from address.teredo or ()
     if address in _NAT64:
         yield IPv4Address(int(address) & 0xFFFF_FFFF)

@@ -68,31 +68,41 @@ def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], st
 
 def _whole(remembered: History, facts: Facts, is_own: Callable[[str], bool]) -> History:
     """The deaths with the keys that a cut record lost: x-death tells them, and that of its rung those it waits with."""
-    told = {death.key: death.routing_keys for death in reversed(facts.deaths)}
+    keys_of = {death.key: death.routing_keys for death in reversed(facts.deaths)}
     waits = facts.arrival is Arrival.RELEASE and remembered
     if waits and (rung := next((death for death in facts.deaths if is_own(death.queue)), None)) is not None:
-        told.setdefault(remembered[0].key, rung.routing_keys)
+        keys_of.setdefault(remembered[0].key, rung.routing_keys)
     whole = []
     for death in remembered:
-        keys = told.get(death.key, ())
+        keys = keys_of.get(death.key, ())
         lost = keys[: len(death.routing_keys)] == death.routing_keys
         whole.append(death._replace(routing_keys=keys) if lost else death)
     return tuple(whole)
 
 
-def _declared(facts: Facts, said: Declaration, is_own: Callable[[str], bool], new_id: Callable[[str], str]) -> Letter:
+def _declared(
+    facts: Facts, declaration: Declaration, is_own: Callable[[str], bool], new_id: Callable[[str], str]
+) -> Letter:
     """A letter whose newest death was declared: a rejection in x-death, and to us with a reason of its own."""
-    keys = said.routing_keys
-    death = Death(said.queue, REJECTED, 1, facts.now_ms // 1000, said.exchange, keys, said.original_expiration)
+    keys = declaration.routing_keys
+    death = Death(
+        declaration.queue,
+        REJECTED,
+        1,
+        facts.now_ms // 1000,
+        declaration.exchange,
+        keys,
+        declaration.original_expiration,
+    )
     record = facts.record
     if record is None or not facts.belongs:
         letter = _new(replace(facts, deaths=(death,), first=None, native=False), record, new_id, is_own)
     else:
         merged = merge((death,), record.deaths, native=False, restarted=True, cut=record.cut)
         letter = _known(facts, _homely(merged, record, is_own), record, is_own)
-    fresh = (death._replace(reason=said.reason),)
-    error = said.error or letter.error
-    return replace(letter, reason=said.reason, fresh=fresh, error=error, declared=said.declared)
+    fresh = (death._replace(reason=declaration.reason),)
+    error = declaration.error or letter.error
+    return replace(letter, reason=declaration.reason, fresh=fresh, error=error, declared=declaration.declared)
 
 
 def _restarted(deaths: History, record: Record) -> bool:
@@ -114,8 +124,8 @@ def _homely(merged: Merged, record: Record, is_own: Callable[[str], bool]) -> Me
 
 
 def _new(facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_own: Callable[[str], bool]) -> Letter:
-    said = facts.deaths, facts.first, is_own
-    fresh, deaths, first = _ORIGINS[said] if len(facts.deaths) <= SHARED_DEATHS else _origin(*said)
+    key = facts.deaths, facts.first, is_own
+    fresh, deaths, first = _ORIGINS[key] if len(facts.deaths) <= SHARED_DEATHS else _origin(*key)
     if copied is not None:
         fresh = _beyond(copied, fresh, native=facts.native)
     failed = deaths[0].queue if deaths else facts.source
@@ -152,9 +162,11 @@ def _beyond(copied: Record, deaths: History, *, native: bool) -> History:
     return merge(deaths, copied.deaths, native=native, cut=copied.cut).fresh
 
 
-def _origin(said: History, first: First | None, is_own: Callable[[str], bool]) -> tuple[History, History, First | None]:
+def _origin(
+    history: History, first: First | None, is_own: Callable[[str], bool]
+) -> tuple[History, History, First | None]:
     """The broker's deaths, the same as they may leave us, and the first failure."""
-    deaths = fold(without_own(said, is_own))
+    deaths = fold(without_own(history, is_own))
     clean = deaths
     if any(is_own(death.exchange) for death in deaths):
         clean = tuple(death._replace(exchange="") if is_own(death.exchange) else death for death in deaths)
@@ -167,14 +179,14 @@ _ORIGINS: Final = Remembered[
 ](lambda key: _origin(*key), most=HISTORIES, most_bytes=4 * MIB)
 
 
-def _first(said: First | None, deaths: History, is_own: Callable[[str], bool]) -> First | None:
+def _first(recorded: First | None, deaths: History, is_own: Callable[[str], bool]) -> First | None:
     """x-first-death-* where the broker wrote it about a death we know; else the entry with the earliest first time."""
     if not deaths:
         return None
-    if said is not None:
+    if recorded is not None:
         for death in deaths:
-            if (death.queue, death.reason) == (said.queue, said.reason) and not is_own(said.exchange):
-                return First(said.queue, said.exchange, death.routing_keys, said.reason)
+            if (death.queue, death.reason) == (recorded.queue, recorded.reason) and not is_own(recorded.exchange):
+                return First(recorded.queue, recorded.exchange, death.routing_keys, recorded.reason)
     oldest = min(reversed(deaths), key=_time)
     return First(oldest.queue, oldest.exchange, oldest.routing_keys, oldest.reason)
 

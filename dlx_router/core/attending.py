@@ -42,8 +42,8 @@ def delivery_limit(facts: QueueFacts, version: Version) -> int | None:
     """How many returns a message survives; None: any number. Argument and policy: the smaller, a negative one wins."""
     if facts.kind != "quorum":
         return None
-    said = (facts.arguments.get("x-delivery-limit"), facts.policy.get("delivery-limit"))
-    limits = [one for one in said if isinstance(one, int)]
+    settings = (facts.arguments.get("x-delivery-limit"), facts.policy.get("delivery-limit"))
+    limits = [limit for limit in settings if isinstance(limit, int)]
     if not limits:
         return _DEFAULT_LIMIT if version >= _LIMIT_SINCE else None
     least = min(limits)
@@ -91,9 +91,9 @@ def _disordered(mode: str, facts: QueueFacts, version: Version) -> str:
     if facts.single:
         return "it has a single active consumer, and nobody else may take from it; let a relay stand before it"
     if facts.kind == "quorum" and version < RETURNS_FREE_SINCE:
-        said = ".".join(map(str, version)) or "?"
+        number = ".".join(map(str, version)) or "?"
         return (
-            f"it is a quorum queue of RabbitMQ {said}, where giving back what was looked at counts as a failure "
+            f"it is a quorum queue of RabbitMQ {number}, where giving back what was looked at counts as a failure "
             "(3.10 puts it at the end); set the limits by a RabbitMQ policy, or let a relay stand before it"
         )
     return ""

@@ -38,8 +38,8 @@ def _search(audit: Mapping[str, Any]) -> dict[str, Any] | None:
     """A saved search by its name, page and filter; all of them by their number. None where it tells of none."""
     if audit["action"] not in ACTIONS:
         return None
-    one, many = audit["details"].get("search"), audit["details"].get("searches")
-    if isinstance(many, list):
-        return {"searches": len(many)}
-    found = read(one)
-    return None if found is None else {"search": found.name, "page": found.page, **found.filter}
+    search, searches = audit["details"].get("search"), audit["details"].get("searches")
+    if isinstance(searches, list):
+        return {"searches": len(searches)}
+    saved = read(search)
+    return None if saved is None else {"search": saved.name, "page": saved.page, **saved.filter}

@@ -22,14 +22,14 @@ Value = TypeVar("Value")
 def weigh(thing: object) -> int:
     """Bytes of memory that a value of tuples, lists, mappings, text and numbers takes; what is shared counts twice."""
     total, waiting = 0, [thing]
-    for one in waiting:  # which grows meanwhile
-        total += getsizeof(one)
-        if one.__class__ in _PLAIN:
+    for item in waiting:  # which grows meanwhile
+        total += getsizeof(item)
+        if item.__class__ in _PLAIN:
             continue
-        if isinstance(one, _MANY):
-            waiting.extend(one)
-        elif isinstance(one, dict):
-            waiting.extend(chain.from_iterable(one.items()))
+        if isinstance(item, _MANY):
+            waiting.extend(item)
+        elif isinstance(item, dict):
+            waiting.extend(chain.from_iterable(item.items()))
     return total
 
 

@@ -185,7 +185,7 @@ class Breakers:
         is_full = len(self._of) >= self._most or self._of.held_bytes >= self._most_bytes * 7 // 8
         if is_full and self._new > len(self._of) // 8:  # seldom, because it looks at all
             self._new = 0
-            for name in [name for name, one in self._of.items() if one[1].state(now_ms) is Breaker.CLOSED]:
+            for name in [name for name, entry in self._of.items() if entry[1].state(now_ms) is Breaker.CLOSED]:
                 self._of.forget(name)
         made = QueueBreaker(rule)
         self._of[queue] = (rule, made)
@@ -193,8 +193,8 @@ class Breakers:
 
     def states(self, now_ms: int) -> dict[str, Breaker]:
         """Each queue's state."""
-        return {queue: one.state(now_ms) for queue, (_, one) in self._of.items()}
+        return {queue: breaker.state(now_ms) for queue, (_, breaker) in self._of.items()}
 
 
-def _bytes(one: tuple[Outage, QueueBreaker]) -> int:
-    return 2048 + 40 * one[0].deaths  # of which each is remembered with its time
+def _bytes(entry: tuple[Outage, QueueBreaker]) -> int:
+    return 2048 + 40 * entry[0].deaths  # of which each is remembered with its time

@@ -29,8 +29,8 @@ def told(header: Callable[[str], str | None]) -> dict[str, str] | None:
 
 
 def _first(member: str, names: tuple[str, ...], header: Callable[[str], str | None]) -> str | None:
-    said = (_part(member, name, header(name)) for name in names)
-    return next((text for text in said if text), None)
+    texts = (_part(member, name, header(name)) for name in names)
+    return next((text for text in texts if text), None)
 
 
 def _part(member: str, name: str, text: str | None) -> str | None:

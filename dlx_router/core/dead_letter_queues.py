@@ -29,7 +29,7 @@ def is_made(queue: str, policies: PolicySet, policies_of: Callable[[str], Iterab
 
 def deletes(policies: PolicySet) -> bool:
     """Whether any of them has idle dead-letter queues deleted."""
-    layers = (layer for one in policies.policies for layer in (one.definition, *one.on.values()))
+    layers = (layer for policy in policies.policies for layer in (policy.definition, *policy.on.values()))
     return any("auto-delete-dead-letter-queue-after" in layer for layer in layers)
 
 
@@ -43,21 +43,21 @@ def _is_made(queue: str, prefix: str, suffix: str, policies_of: Callable[[str], 
         return False
     if failed == TRANSIENT:
         return True
-    return any(_makes(one) and dead_letter_queue(one, failed) == queue for one in policies_of(failed))
+    return any(_makes(policy) and dead_letter_queue(policy, failed) == queue for policy in policies_of(failed))
 
 
-def _makes(one: Effective) -> bool:
-    return one.auto_create or (one.dead_letter_exchange is None and one.routing_key is None)
+def _makes(policy: Effective) -> bool:
+    return policy.auto_create or (policy.dead_letter_exchange is None and policy.routing_key is None)
 
 
 def is_named(queue: str, policies: PolicySet, vhost: str) -> bool:
     """Whether a policy sends dead letters to this queue by its name, through the default exchange."""
-    return any(not exchange and _fits(key, queue) for exchange, key in _said(policies, vhost))
+    return any(not exchange and _fits(key, queue) for exchange, key in _destinations(policies, vhost))
 
 
 def aims(policies: PolicySet, vhost: str) -> set[Aim]:
     """The exchanges to which policies send dead letters; which queues they lead to only the broker knows."""
-    return {Aim(exchange, _literal(key)) for exchange, key in _said(policies, vhost) if exchange}
+    return {Aim(exchange, _literal(key)) for exchange, key in _destinations(policies, vhost) if exchange}
 
 
 def _fits(key: Template | None, queue: str) -> bool:
@@ -74,7 +74,7 @@ def _literal(key: Template | None) -> str | None:
     return "".join(part for part in key.parts if isinstance(part, str))
 
 
-def _said(policies: PolicySet, vhost: str) -> Iterator[tuple[str, Template | None]]:
+def _destinations(policies: PolicySet, vhost: str) -> Iterator[tuple[str, Template | None]]:
     """Exchange and key of each layer of each policy; "" is the default exchange, also where only a key is given."""
     for policy in policies.policies:
         if policy.vhost not in {None, vhost}:

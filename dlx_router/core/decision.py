@@ -129,8 +129,8 @@ def forward(letter: Letter, target: Target, ours: Names) -> Forward | Park:
         if (own := _own(ours, target.exchange, original)) is not None:
             return Park(Cause.FORBIDDEN, letter.base_attempts, own)
         return Forward(target.exchange, original, kept=True, attempts=letter.base_attempts)
-    said = {"queue": came.queue, "exchange": exchange, "routing_key": original[0], "vhost": letter.vhost}
-    key, missing = target.routing_key.render(said, letter.header)
+    values = {"queue": came.queue, "exchange": exchange, "routing_key": original[0], "vhost": letter.vhost}
+    key, missing = target.routing_key.render(values, letter.header)
     if len(key.encode(errors="surrogateescape")) > MAX_NAME_BYTES:
         return Park(Cause.ROUTING_KEY_TOO_LONG, letter.base_attempts, target.exchange)
     if (own := _own(ours, target.exchange, (key,))) is not None:
@@ -215,7 +215,7 @@ def _circles(letter: Letter, queue: str) -> bool:
     for death in letter.history:
         walked.append(death)
         if death.queue == queue:
-            return all(one.reason != "rejected" for one in walked)
+            return all(entry.reason != "rejected" for entry in walked)
     return False
 
 

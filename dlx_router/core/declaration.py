@@ -44,33 +44,33 @@ class Declaration(NamedTuple):
 def read(text: bytes) -> Declaration:
     """The declaration, or DeclarationError."""
     try:
-        said = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         raise DeclarationError("not JSON") from None
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         raise DeclarationError("not a JSON object")
-    after = _whole(said, "retry_after_ms")
+    after = _whole(document, "retry_after_ms")
     return Declaration(
-        queue=_name(said, "queue"),
-        exchange=_name(said, "exchange", empty=True),
-        routing_keys=_keys(said),
-        reason=_reason(said),
-        declared=Declared(never=_never(said), retry_after_ms=after, tag=_short(said.get("tag"), MAX_TAG)),
-        error=_error(said),
-        original_expiration=_short(said.get("original_expiration"), 20),
-        invented_id="message_id" in said and said["message_id"] is None,
+        queue=_name(document, "queue"),
+        exchange=_name(document, "exchange", empty=True),
+        routing_keys=_keys(document),
+        reason=_reason(document),
+        declared=Declared(never=_never(document), retry_after_ms=after, tag=_short(document.get("tag"), MAX_TAG)),
+        error=_error(document),
+        original_expiration=_short(document.get("original_expiration"), 20),
+        invented_id="message_id" in document and document["message_id"] is None,
     )
 
 
-def _name(said: Mapping[str, Any], member: str, *, empty: bool = False) -> str:
-    value = said.get(member, "" if empty else None)
+def _name(document: Mapping[str, Any], member: str, *, empty: bool = False) -> str:
+    value = document.get(member, "" if empty else None)
     if not isinstance(value, str) or not (value or empty) or _size(value) > MAX_NAME_BYTES:
         raise DeclarationError(f"{member!r} has to be a name of at most {MAX_NAME_BYTES} bytes")
     return value
 
 
-def _keys(said: Mapping[str, Any]) -> tuple[str, ...]:
-    keys = said.get("routing_keys")
+def _keys(document: Mapping[str, Any]) -> tuple[str, ...]:
+    keys = document.get("routing_keys")
     if not isinstance(keys, list) or not 0 < len(keys) <= MAX_KEYS:
         raise DeclarationError(f"'routing_keys' has to be a list of 1 to {MAX_KEYS} keys")
     if not all(isinstance(key, str) and _size(key) <= MAX_NAME_BYTES for key in keys):
@@ -78,8 +78,8 @@ def _keys(said: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _reason(said: Mapping[str, Any]) -> str:
-    reason = said.get("reason", APPLICATION)
+def _reason(document: Mapping[str, Any]) -> str:
+    reason = document.get("reason", APPLICATION)
     name = reason.removeprefix(f"{APPLICATION}:") if isinstance(reason, str) else None
     if name == APPLICATION:
         return APPLICATION
@@ -88,15 +88,15 @@ def _reason(said: Mapping[str, Any]) -> str:
     return f"{APPLICATION}:{name}"
 
 
-def _never(said: Mapping[str, Any]) -> bool:
-    retry = said.get("retry")
+def _never(document: Mapping[str, Any]) -> bool:
+    retry = document.get("retry")
     if retry not in {None, NEVER} if isinstance(retry, str | None) else True:
         raise DeclarationError("'retry' can only be \"never\"")
     return retry == NEVER
 
 
-def _whole(said: Mapping[str, Any], member: str) -> int | None:
-    value = said.get(member)
+def _whole(document: Mapping[str, Any], member: str) -> int | None:
+    value = document.get(member)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_RETRY_AFTER_MS:
@@ -104,17 +104,21 @@ def _whole(said: Mapping[str, Any], member: str) -> int | None:
     return value
 
 
-def _error(said: Mapping[str, Any]) -> dict[str, str] | None:
+def _error(document: Mapping[str, Any]) -> dict[str, str] | None:
     """What went wrong; a description stands for the message of an error that has none."""
-    given = said.get("error")
+    given = document.get("error")
     error = given if isinstance(given, dict) else {}
-    return error_of(error.get("type"), error.get("message") or said.get("description"), error.get("frame"))
+    return error_of(error.get("type"), error.get("message") or document.get("description"), error.get("frame"))
 
 
 def error_of(kind: object, message: object, frame: object) -> dict[str, str] | None:
     """{type, message, frame} without what is not known, each cut to its length; None where nothing is."""
-    found = {"type": _short(kind, MAX_TYPE), "message": _short(message, MAX_MESSAGE), "frame": _short(frame, MAX_FRAME)}
-    return {name: text for name, text in found.items() if text} or None
+    members = {
+        "type": _short(kind, MAX_TYPE),
+        "message": _short(message, MAX_MESSAGE),
+        "frame": _short(frame, MAX_FRAME),
+    }
+    return {name: text for name, text in members.items() if text} or None
 
 
 def _short(value: object, limit: int) -> str | None:

@@ -95,8 +95,8 @@ def fingerprint(
 
 
 def _named(parts: tuple[str, str, str, str, str, str]) -> Fingerprint:
-    told = _encode([VERSION, *parts]).encode()
-    return Fingerprint(f"g{VERSION}-{blake2b(told, digest_size=8).hexdigest()}", *parts)
+    encoded = _encode([VERSION, *parts]).encode()
+    return Fingerprint(f"g{VERSION}-{blake2b(encoded, digest_size=8).hexdigest()}", *parts)
 
 
 _FINGERPRINTS: Final = Remembered(_named, most=4096, most_bytes=4 * MIB)
@@ -110,14 +110,14 @@ def of_event(event: Mapping[str, Any]) -> Fingerprint:
 
 def of_parts(vhost: str, failed_queue: Any, reason: Any, kind: Any, detail: Any, error: Any) -> Fingerprint:  # noqa: ANN401 - whatever they are
     """The same, of the members that matter."""
-    said = error if isinstance(error, Mapping) else _NOTHING
-    message = said.get("message") or (detail if kind == "quarantined" else "")
+    fields = error if isinstance(error, Mapping) else _NOTHING
+    message = fields.get("message") or (detail if kind == "quarantined" else "")
     return fingerprint(
         vhost,
         _text(failed_queue),
         _text(reason),
-        error_type=_text(said.get("type")),
-        frame=_text(said.get("frame")),
+        error_type=_text(fields.get("type")),
+        frame=_text(fields.get("frame")),
         message=_text(message),
     )
 
@@ -127,10 +127,10 @@ def masked(message: str) -> str:
 
     Of at most MESSAGE_CHARS characters; white space is one space, and a list of numbers one `<n>`.
     """
-    return _SAID[message[:RAW_CHARS]] if message else ""
+    return _MESSAGES[message[:RAW_CHARS]] if message else ""
 
 
-def _said(message: str) -> str:
+def _message(message: str) -> str:
     words = message.split()
     text = " ".join(words)
     may_be_spaced = (":" in text or not text.islower()) and _SPACED.search(text)
@@ -138,7 +138,7 @@ def _said(message: str) -> str:
     return (_LIST.sub(r"\1", text) if text.count("<") > 1 else text)[:MESSAGE_CHARS]
 
 
-_SAID: Final = Recurring(_said, most=1024, most_bytes=4 * MIB)
+_MESSAGES: Final = Recurring(_message, most=1024, most_bytes=4 * MIB)
 
 
 def _masked(token: str) -> str:
@@ -188,11 +188,11 @@ def _is_frame(line: str) -> bool:
     return line.startswith(('File "', "at ")) or bool(re.search(r":\d+", line))
 
 
-def _mask(found: re.Match[str]) -> str:
-    kind = found.lastgroup
+def _mask(match: re.Match[str]) -> str:
+    kind = match.lastgroup
     if kind in {"number", "unit"}:
-        return _count(found["unit"])
-    return _word(found["word"]) if kind == "word" else f"<{kind}>"
+        return _count(match["unit"])
+    return _word(match["word"]) if kind == "word" else f"<{kind}>"
 
 
 def _count(unit: str | None) -> str:

@@ -46,27 +46,27 @@ class Gatherer:
 
     def add(self, notice: Notice, now_ms: int) -> None:
         """To be told with others of its kind."""
-        one = self._kinds.setdefault((notice.kind, notice.vhost), _Kind(FIRST_GAP_MS))
-        if one.due_ms is None:
-            if now_ms >= one.not_before_ms + one.gap_ms:  # it was quiet
-                one.gap_ms = FIRST_GAP_MS
-            one.due_ms = max(now_ms + MOMENT_MS, one.not_before_ms)
-        one.count += int(notice.item.get("letters", 1))
-        if notice.key in one.items or len(one.items) < MOST_KEYS:
-            one.items[notice.key] = _summed(one.items.get(notice.key), notice.item)
+        batch = self._kinds.setdefault((notice.kind, notice.vhost), _Kind(FIRST_GAP_MS))
+        if batch.due_ms is None:
+            if now_ms >= batch.not_before_ms + batch.gap_ms:  # it was quiet
+                batch.gap_ms = FIRST_GAP_MS
+            batch.due_ms = max(now_ms + MOMENT_MS, batch.not_before_ms)
+        batch.count += int(notice.item.get("letters", 1))
+        if notice.key in batch.items or len(batch.items) < MOST_KEYS:
+            batch.items[notice.key] = _summed(batch.items.get(notice.key), notice.item)
 
     def due(self, now_ms: int) -> list[Gathered]:
         """What is to be told now."""
-        found = []
-        for (kind, vhost), one in self._kinds.items():
-            if one.due_ms is None or now_ms < one.due_ms:
+        gathered = []
+        for (kind, vhost), batch in self._kinds.items():
+            if batch.due_ms is None or now_ms < batch.due_ms:
                 continue
-            named = tuple(one.items.values())[:MAX_ITEMS]
-            found.append(Gathered(kind, vhost, one.count, named, tuple(one.items)))
-            one.due_ms, one.not_before_ms = None, now_ms + one.gap_ms
-            one.gap_ms = min(one.gap_ms * GROWTH, LONGEST_GAP_MS)
-            one.count, one.items = 0, {}
-        return found
+            named = tuple(batch.items.values())[:MAX_ITEMS]
+            gathered.append(Gathered(kind, vhost, batch.count, named, tuple(batch.items)))
+            batch.due_ms, batch.not_before_ms = None, now_ms + batch.gap_ms
+            batch.gap_ms = min(batch.gap_ms * GROWTH, LONGEST_GAP_MS)
+            batch.count, batch.items = 0, {}
+        return gathered
 
     def drop(self, vhost: str) -> None:
         """Nothing of this vhost is ours to tell any more."""

@@ -70,12 +70,12 @@ def uncut(broker: History, record: History, *, cut: bool) -> Merged:
 
 def same_deaths(broker: History, record: History, *, cut: bool = False) -> bool:
     """Whether both tell the same deaths, in any order (3.10 misorders tails); what was cut on either side may lack."""
-    said, known = _facts(broker), _facts(record)
-    if said == known:
+    reported, known = _facts(broker), _facts(record)
+    if reported == known:
         return True
-    if len(said) < len(known):
-        return len(said) >= NEWEST and said < known
-    return cut and known < said and _facts(broker[:1]) <= known
+    if len(reported) < len(known):
+        return len(reported) >= NEWEST and reported < known
+    return cut and known < reported and _facts(broker[:1]) <= known
 
 
 def continues(broker: History, record: History) -> bool:

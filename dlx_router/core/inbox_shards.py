@@ -18,23 +18,24 @@ COUNTED: Final = (
 )
 _ASCII: Final = tuple(map(chr, range(128)))
 _BITS: Final = {
-    one: sum(1 << bit for bit, counted in enumerate(COUNTED) if re.fullmatch(f"[{counted}]", one)) for one in _ASCII
+    character: sum(1 << bit for bit, counted in enumerate(COUNTED) if re.fullmatch(f"[{counted}]", character))
+    for character in _ASCII
 }
 
 
 def hashed(queue: str) -> int:
     """0 to 15: each bit is set where the name has an odd number of the letters and digits that change it."""
-    found = 0
+    bits = 0
     for character in queue:
-        found ^= _BITS.get(character, 0)
-    return found
+        bits ^= _BITS.get(character, 0)
+    return bits
 
 
 def shard_of(queue: str, shards: int) -> int:
     """The shard of a queue, from 0. With one shard more, what moves comes from one shard and goes to the new one."""
-    found = hashed(queue)
-    wide = found & ((1 << shards.bit_length()) - 1)
-    return wide if wide < shards else found & ((1 << (shards.bit_length() - 1)) - 1)
+    bits = hashed(queue)
+    wide = bits & ((1 << shards.bit_length()) - 1)
+    return wide if wide < shards else bits & ((1 << (shards.bit_length() - 1)) - 1)
 
 
 def bits_of(shard: int, shards: int) -> tuple[bool, ...]:

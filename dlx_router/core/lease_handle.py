@@ -38,8 +38,8 @@ def vhost_of(handle: str) -> str | None:
 
 def verified(handle: str, key: bytes) -> Claims | None:
     """What it says; None where this key did not sign it."""
-    claims, said = _claims(handle), handle.partition(".")[2]
-    if claims is None or not said.isascii() or not compare_digest(said, mac(_PURPOSE + _data(handle), key)):
+    claims, digest = _claims(handle), handle.partition(".")[2]
+    if claims is None or not digest.isascii() or not compare_digest(digest, mac(_PURPOSE + _data(handle), key)):
         return None
     return claims
 
@@ -51,7 +51,7 @@ def _claims(handle: str) -> Claims | None:
         vhost, term, lease_id, by = json.loads(_data(handle))
     except (ValueError, TypeError, RecursionError):
         return None
-    is_sound = isinstance(term, int) and all(isinstance(one, str) for one in (vhost, lease_id, by))
+    is_sound = isinstance(term, int) and all(isinstance(member, str) for member in (vhost, lease_id, by))
     return Claims(vhost, term, lease_id, by) if is_sound else None
 
 

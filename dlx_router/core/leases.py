@@ -178,7 +178,7 @@ class Leases(Generic[T]):
 
     def due(self, now_ms: int) -> list[Lease[T]]:
         """Those whose time has run out."""
-        return [one for one in self._held.values() if one.until_ms <= now_ms and not one.is_busy]
+        return [lease for lease in self._held.values() if lease.until_ms <= now_ms and not lease.is_busy]
 
     def how_ended(self, lease_id: str) -> Ended | None:
         """As far as is remembered."""

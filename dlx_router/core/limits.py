@@ -24,8 +24,8 @@ class Alert:
     def thresholds(self) -> dict[str, float]:
         """Those that are set, by kind; `oldest` in seconds, as the metric that it is compared with."""
         oldest = None if self.oldest_ms is None else self.oldest_ms / 1000
-        said = {"depth": self.depth, "oldest": oldest, "rate": self.rate}
-        return {kind: float(value) for kind, value in said.items() if value is not None}
+        limits = {"depth": self.depth, "oldest": oldest, "rate": self.rate}
+        return {kind: float(value) for kind, value in limits.items() if value is not None}
 
 
 class Retention(NamedTuple):

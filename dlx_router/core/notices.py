@@ -58,19 +58,19 @@ class Message:
             "vhost": self.vhost,
             "ts_ms": self.ts_ms,
             "count": self.count,
-            "items": [dict(one) for one in self.items],
+            "items": [dict(item) for item in self.items],
         }
 
 
 def of_document(document: Any) -> Message | None:  # noqa: ANN401 - a journal may have been written by anybody
     """None where it is no message of this version."""
     try:
-        items = tuple(dict(one) for one in document["items"])[:MAX_ITEMS]
+        items = tuple(dict(item) for item in document["items"])[:MAX_ITEMS]
         numbers = int(document["ts_ms"]), int(document["count"])
         texts = document["id"], document["kind"], document["vhost"]
     except _ODD:
         return None
-    is_ours = all(isinstance(one, str) for one in texts) and texts[1] in EVENTS
+    is_ours = all(isinstance(text, str) for text in texts) and texts[1] in EVENTS
     return Message(*texts, *numbers, items) if is_ours else None
 
 
@@ -100,40 +100,42 @@ _TITLES: Final[Mapping[str, tuple[str, str]]] = {  # of one, of several
 
 def title(message: Message) -> str:
     """One line that says it all."""
-    one = message.items[0] if message.items else {}
+    item = message.items[0] if message.items else {}
     text = _TITLES[message.kind][message.count != 1]
-    said = text.format(queue=_queue(one), task=one.get("task"), router=one.get("router"), count=message.count)
-    return f"{said} (vhost {message.vhost})" if message.vhost not in {"", "/"} else said
+    line = text.format(queue=_queue(item), task=item.get("task"), router=item.get("router"), count=message.count)
+    return f"{line} (vhost {message.vhost})" if message.vhost not in {"", "/"} else line
 
 
-def _queue(one: Mapping[str, Any]) -> str:
-    return str(one.get("failed_queue") or one.get("queue") or "?")
+def _queue(item: Mapping[str, Any]) -> str:
+    return str(item.get("failed_queue") or item.get("queue") or "?")
 
 
 def details(message: Message) -> list[str]:
     """A line for each item that is named, and one for the others."""
-    lines = [_line(message.kind, one) for one in message.items]
-    more = message.count - sum(int(one.get("letters", 1)) for one in message.items)
+    lines = [_line(message.kind, item) for item in message.items]
+    more = message.count - sum(int(item.get("letters", 1)) for item in message.items)
     return [line for line in lines if line] + ([f"and {more} more"] if more > 0 and message.items else [])
 
 
-def _line(kind: str, one: Mapping[str, Any]) -> str:
+def _line(kind: str, item: Mapping[str, Any]) -> str:
     match kind.partition(".")[0]:
         case "group":
-            error = ": ".join(part for part in (one.get("error_type"), one.get("message")) if part)
-            frame = f" at {one['frame']}" if one.get("frame") else ""
-            rate = f", {one['deaths_5min']} in 5 minutes, usually {one['usual_5min']}" if "deaths_5min" in one else ""
-            return f"{_queue(one)}: {one.get('reason')}{f', {error}' if error else ''}{frame}{rate}"
+            error = ": ".join(part for part in (item.get("error_type"), item.get("message")) if part)
+            frame = f" at {item['frame']}" if item.get("frame") else ""
+            rate = (
+                f", {item['deaths_5min']} in 5 minutes, usually {item['usual_5min']}" if "deaths_5min" in item else ""
+            )
+            return f"{_queue(item)}: {item.get('reason')}{f', {error}' if error else ''}{frame}{rate}"
         case "letter":
-            return f"{_queue(one)}: {one.get('letters')}"
+            return f"{_queue(item)}: {item.get('letters')}"
         case "redrive":
-            why = f": {one['why']}" if one.get("why") else ""
-            return f"{one.get('kind')} of {one.get('queue')}, {one.get('sent')} of {one.get('meant')} sent{why}"
+            why = f": {item['why']}" if item.get("why") else ""
+            return f"{item.get('kind')} of {item.get('queue')}, {item.get('sent')} of {item.get('meant')} sent{why}"
         case "router":
-            return "; ".join(map(str, one.get("reasons") or ()))
+            return "; ".join(map(str, item.get("reasons") or ()))
         case "breaker":
             opened = kind == "breaker.opened"
-            return f"{_queue(one)}: {'all dies there; letters wait' if opened else 'letters go their way again'}"
+            return f"{_queue(item)}: {'all dies there; letters wait' if opened else 'letters go their way again'}"
     return ""
 
 
@@ -146,12 +148,12 @@ def link(console_url: str | None, message: Message) -> str | None:
 
 
 def _page(message: Message) -> str:
-    one, path = _only(message), "/"
-    queue = {"queue": one["failed_queue"]} if one.get("failed_queue") else {}
+    item, path = _only(message), "/"
+    queue = {"queue": item["failed_queue"]} if item.get("failed_queue") else {}
     query = {"vhost": message.vhost} if message.vhost else {}
     match message.kind.partition(".")[0]:
-        case "group" if one.get("group"):
-            path, query = f"/groups/{quote(str(one['group']), safe='')}", {}
+        case "group" if item.get("group"):
+            path, query = f"/groups/{quote(str(item['group']), safe='')}", {}
         case "group":
             path, query = "/groups", {"state": "open", **query}
         case "letter":
@@ -159,7 +161,7 @@ def _page(message: Message) -> str:
         case "breaker":
             path, query = "/letters", {**queue, **query}
         case "redrive":
-            path = f"/tasks/{quote(str(one['task']), safe='')}" if one.get("task") else "/tasks"
+            path = f"/tasks/{quote(str(item['task']), safe='')}" if item.get("task") else "/tasks"
     return f"{path}?{urlencode(query)}" if query else path
 
 
@@ -170,20 +172,20 @@ def _only(message: Message) -> Mapping[str, Any]:
 
 def command(message: Message) -> str:
     """What shows the same to somebody at a shell."""
-    one = _only(message)
+    item = _only(message)
     vhost = ["--vhost", message.vhost] if message.vhost not in {"", "/"} else []
-    queue = ["--queue", str(one["failed_queue"])] if one.get("failed_queue") else []
+    queue = ["--queue", str(item["failed_queue"])] if item.get("failed_queue") else []
     match message.kind.partition(".")[0]:
-        case "group" if one.get("group"):
-            words = ["groups", "show", str(one["group"])]
+        case "group" if item.get("group"):
+            words = ["groups", "show", str(item["group"])]
         case "group":
             words = ["groups", "--state", "open", *vhost]
         case "letter":
             words = ["letters", "list", "--state", "parked", *queue, *vhost]
         case "breaker":
             words = ["letters", "list", *queue, *vhost]
-        case "redrive" if one.get("task"):
-            words = ["redrive", "show", str(one["task"]), *vhost]
+        case "redrive" if item.get("task"):
+            words = ["redrive", "show", str(item["task"]), *vhost]
         case "redrive":
             words = ["redrive", "list", *vhost]
         case "router":

@@ -80,8 +80,8 @@ def born_ms(limits: Limits, stamps: Stamps, arrived_ms: int | None = None) -> in
     producer's stamp has whole seconds: it was written before the next one began.
     """
     trusted = stamps.producer_s * 1000 + 999 if limits.trusts and stamps.producer_s is not None else None
-    told = [one for one in (arrived_ms, stamps.broker_ms, trusted) if one is not None]
-    return min(told) if told else None
+    known = [ms for ms in (arrived_ms, stamps.broker_ms, trusted) if ms is not None]
+    return min(known) if known else None
 
 
 def due_ms(limits: Limits, stamps: Stamps, arrived_ms: int | None = None) -> int | None:
@@ -112,9 +112,9 @@ def recorded(deaths: History, death: Death) -> History:
     An entry that is there keeps its first time, exchange, keys and expiration. See
     docs/architecture.md ("What the broker does").
     """
-    known = next((one for one in deaths if one.key == death.key), None)
+    known = next((entry for entry in deaths if entry.key == death.key), None)
     newest = death if known is None else known._replace(times=known.times + 1)
-    return (newest, *(one for one in deaths if one is not known))
+    return (newest, *(entry for entry in deaths if entry is not known))
 
 
 class Marks:
@@ -150,4 +150,4 @@ class Marks:
         if last > self.seen and (not marks or last > marks[-1][0]):
             marks.append((last, now_ms))
         if len(marks) > MAX_MARKS:
-            self._marks = deque(one for at, one in enumerate(marks) if at % 2)  # a later mark is never too early
+            self._marks = deque(mark for at, mark in enumerate(marks) if at % 2)  # a later mark is never too early

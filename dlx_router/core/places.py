@@ -34,9 +34,9 @@ def _refused(word: str) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
+    if len(members := dict(pairs)) < len(pairs):
         raise ValueError("a member comes twice")
-    return found
+    return members
 
 
 def steps(pointer: str) -> list[str]:

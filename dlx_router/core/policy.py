@@ -154,7 +154,7 @@ SearchAll = Callable[[Sequence[Selector]], Find]
 
 
 def _one_by_one(selectors: Sequence[Selector]) -> Find:
-    return lambda queue: (at for at, one in enumerate(selectors) if one.fits(queue))
+    return lambda queue: (at for at, selector in enumerate(selectors) if selector.fits(queue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +212,8 @@ class PolicySet:
         """The policies for one type that would contribute if the queue were of it: none where its type is known."""
         if queue_type is not None or not self.asks_types:
             return ()
-        chains = (self.chain(vhost=vhost, queue=queue, queue_type=one) for one in TYPES)
-        return tuple(one for chain in chains for one in chain if one.queue_type is not None)
+        chains = (self.chain(vhost=vhost, queue=queue, queue_type=kind) for kind in TYPES)
+        return tuple(policy for chain in chains for policy in chain if policy.queue_type is not None)
 
     def chain(self, *, vhost: str, queue: str, queue_type: str | None, own: bool | None = None) -> tuple[Policy, ...]:
         """The policies that contribute, highest precedence first; `inherit: false` ends it."""
@@ -252,14 +252,14 @@ def overlays(chain: Sequence[Policy], reason: str) -> tuple[str, ...]:
 
 def merged(chain: Sequence[Policy], reason: str) -> dict[str, Setting]:
     """Overlays beat every base key; within each layer the first in the chain wins."""
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     layers = [[policy.on.get(key, {}) for policy in chain] for key in overlay_keys(reason)]
     layers.append([policy.definition for policy in chain])
     for layer in layers:
         for definition in layer:
             for key, setting in definition.items():
-                found.setdefault(key, setting)
-    return found
+                settings.setdefault(key, setting)
+    return settings
 
 
 def _effective(chain: tuple[Policy, ...], reason: str, ours: Names) -> Effective:

@@ -14,7 +14,10 @@ def printable(line: str) -> str:
     """The line with control characters, line ends, bidirectional marks and the like spelt out as Python does."""
     if line.isprintable():
         return line
-    return "".join(one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode() for one in line)
+    return "".join(
+        character if character.isprintable() or character == "\t" else character.encode("unicode_escape").decode()
+        for character in line
+    )
 
 
 def printable_lines(text: str) -> str:

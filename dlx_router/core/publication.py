@@ -253,8 +253,8 @@ def _shadowed(letter: Letter, kinds: tuple[str, ...]) -> Mapping[str, str] | Non
     """What the producer said under the names that aliases take; empty once they were written: theirs are ours now."""
     if not kinds or letter.shadowed is not None:
         return letter.shadowed
-    said = {name: letter.header(name) for kind in kinds for name in ALIASES[kind]}
-    return {name: text for name, text in said.items() if text is not None}
+    texts = {name: letter.header(name) for kind in kinds for name in ALIASES[kind]}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def to_parking(letter: Letter, record: Record, queue: str) -> Publication:

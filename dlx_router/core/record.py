@@ -282,8 +282,8 @@ def _deaths(deaths: History) -> str:
 
 
 def _mode(props: tuple[str | None, str | None, int | None, int | None], cc: tuple[str, ...] | None) -> str:
-    found = dict(zip(("user_id", "expiration", "priority", "delivery_mode"), props, strict=True)) | {"cc": cc}
-    return _members({name: value for name, value in found.items() if value is not None})
+    members = dict(zip(("user_id", "expiration", "priority", "delivery_mode"), props, strict=True)) | {"cc": cc}
+    return _members({name: value for name, value in members.items() if value is not None})
 
 
 def _properties(props: Props, cc: tuple[str, ...] | None) -> str:
@@ -305,27 +305,27 @@ def properties_of(
 
 
 def _raw_mode(user_id: bytes | None, expiration: bytes | None, priority: int | None, mode: int | None) -> str:
-    user, expires = (None if said is None else said.decode(errors="surrogateescape") for said in (user_id, expiration))
+    user, expires = (None if raw is None else raw.decode(errors="surrogateescape") for raw in (user_id, expiration))
     return _MODES[(user, expires, priority, mode), None]
 
 
 def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:
-    found: dict[str, Any] = {
+    members: dict[str, Any] = {
         "error": error,
         "redrive_id": record.redrive_id,
         "shadowed": record.shadowed,
         "cut": cut or None,
     }
-    found["since_ms"] = record.since_ms or None
-    found["declared"] = None if record.declared is None else _asked(record.declared)
-    known = {name: value for name, value in found.items() if value is not None}
+    members["since_ms"] = record.since_ms or None
+    members["declared"] = None if record.declared is None else _asked(record.declared)
+    known = {name: value for name, value in members.items() if value is not None}
     return _members({**known, **(record.more or {})})
 
 
 def _asked(declared: Declared) -> dict[str, Any]:
     """A wait that was asked for is in due_ms."""
-    told: dict[str, Any] = {"never": True} if declared.never else {}
-    return told if declared.tag is None else {**told, "tag": declared.tag}
+    members: dict[str, Any] = {"never": True} if declared.never else {}
+    return members if declared.tag is None else {**members, "tag": declared.tag}
 
 
 def _members(document: dict[str, Any]) -> str:

@@ -251,14 +251,14 @@ def _line_waits(facts: RefusalFacts, line: RelayLine, learned: Learned) -> After
 
 def _closed(code: int, text: str, facts: RefusalFacts) -> AfterRefusal:
     """It alone was in flight, so it is the culprit; 406 is the letter's own fault."""
-    said = f"{code} {text}"
+    reason = f"{code} {text}"
     if code == PRECONDITION_FAILED and (facts.raw or LARGER in text):
-        return _unpublishable(said, facts)
+        return _unpublishable(reason, facts)
     if facts.raw:
-        return _refused(facts, Cause.TARGET_REFUSED, Learned(why=said))
+        return _refused(facts, Cause.TARGET_REFUSED, Learned(why=reason))
     if code in MISSING:
-        return _refused(facts, MISSING[code], Learned(why=said, forget=True))
-    return _malformed(said)
+        return _refused(facts, MISSING[code], Learned(why=reason, forget=True))
+    return _malformed(reason)
 
 
 def _too_large(answer: HeaderTooLarge, facts: RefusalFacts) -> AfterRefusal:

@@ -67,13 +67,13 @@ def _record(document: dict[str, Any]) -> Record:
         cut=document.get("cut", False),
         since_ms=document.get("since_ms"),
         wait_ms=document.get("wait_ms"),
-        declared=None if (said := document.get("declared")) is None else _declared(said),
+        declared=None if (declared := document.get("declared")) is None else _declared(declared),
         more=None if _KNOWN.issuperset(document) else {name: document[name] for name in document.keys() - _KNOWN},
     )
 
 
-def _declared(said: Mapping[str, Any]) -> Declared:
-    return Declared(never=said.get("never", False), tag=said.get("tag"))
+def _declared(members: Mapping[str, Any]) -> Declared:
+    return Declared(never=members.get("never", False), tag=members.get("tag"))
 
 
 def _death(entry: list[Any]) -> Death:

@@ -75,7 +75,7 @@ class Left:
 
     def listed(self) -> list[SavedSearch]:
         """By page and name, as people look for them."""
-        return sorted(self.searches.values(), key=lambda one: (one.page, one.name.casefold(), one.name))
+        return sorted(self.searches.values(), key=lambda search: (search.page, search.name.casefold(), search.name))
 
 
 def search_id(name: str, page: str) -> str:
@@ -85,18 +85,18 @@ def search_id(name: str, page: str) -> str:
 
 def left(events: Iterable[tuple[str, Mapping[str, Any]]]) -> Left:
     """What these events leave: (action, details) of a vhost, in any order. What is no search says nothing."""
-    found, gone = Left(), dict[str, int]()
+    remaining, gone = Left(), dict[str, int]()
     for action, details in events:
         told_ms = _number(details.get("kept_ms"))
-        for one in filter(None, map(read, _documents(action, details))):
+        for search in filter(None, map(read, _documents(action, details))):
             if action == DELETED:
-                gone[one.id] = max(gone.get(one.id, 0), one.saved_ms)
+                gone[search.id] = max(gone.get(search.id, 0), search.saved_ms)
             else:
-                _take(found, one, max(told_ms, one.saved_ms))
-            found.last_ms[one.id] = max(found.last_ms.get(one.id, 0), one.saved_ms)
-    for key in [key for key, one in found.searches.items() if one.saved_ms <= gone.get(key, 0)]:
-        del found.searches[key], found.told_ms[key]
-    return found
+                _take(remaining, search, max(told_ms, search.saved_ms))
+            remaining.last_ms[search.id] = max(remaining.last_ms.get(search.id, 0), search.saved_ms)
+    for key in [key for key, known in remaining.searches.items() if known.saved_ms <= gone.get(key, 0)]:
+        del remaining.searches[key], remaining.told_ms[key]
+    return remaining
 
 
 def _documents(action: str, details: Mapping[str, Any]) -> list[Any]:
@@ -106,12 +106,12 @@ def _documents(action: str, details: Mapping[str, Any]) -> list[Any]:
     return [details.get("search")] if action in {SAVED, DELETED} else []
 
 
-def _take(found: Left, one: SavedSearch, told_ms: int) -> None:
+def _take(remaining: Left, search: SavedSearch, told_ms: int) -> None:
     """The newer of two; of two that are as new the same one, whichever came first."""
-    known = found.searches.get(one.id)
-    if known is None or (one.saved_ms, _text(one.document)) > (known.saved_ms, _text(known.document)):
-        found.searches[one.id] = one
-    found.told_ms[one.id] = max(found.told_ms.get(one.id, 0), told_ms)
+    known = remaining.searches.get(search.id)
+    if known is None or (search.saved_ms, _text(search.document)) > (known.saved_ms, _text(known.document)):
+        remaining.searches[search.id] = search
+    remaining.told_ms[search.id] = max(remaining.told_ms.get(search.id, 0), told_ms)
 
 
 def read(document: object) -> SavedSearch | None:
@@ -133,11 +133,11 @@ def _is_field(page: str, key: str, value: object) -> bool:
     return bool(_number(value)) if key.endswith("_ms") else isinstance(value, str) and len(value) <= MAX_TEXT
 
 
-def renewal(found: Left, now_ms: int) -> list[dict[str, Any]]:
+def renewal(remaining: Left, now_ms: int) -> list[dict[str, Any]]:
     """Details of events that write all of them down once more; none where each was written down within a day."""
-    if all(now_ms - told_ms < RENEWED_MS for told_ms in found.told_ms.values()):
+    if all(now_ms - told_ms < RENEWED_MS for told_ms in remaining.told_ms.values()):
         return []
-    every = [one.document for one in found.listed()]
+    every = [search.document for search in remaining.listed()]
     pieces = [every[at : at + OF_AN_EVENT] for at in range(0, len(every), OF_AN_EVENT)]
     return [{"searches": piece, "kept_ms": now_ms} for piece in pieces]
 

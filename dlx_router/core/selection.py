@@ -49,7 +49,7 @@ class Index:
         """Every place that all words lead to; as many steps as words, so that no name is a bomb."""
         alive = set(_closed({self._root}))
         for word in words:
-            alive = set(_closed({one for node in alive for one in _led(node, word)}))
+            alive = set(_closed({place for node in alive for place in _led(node, word)}))
         return alive
 
 
@@ -57,14 +57,14 @@ def _led(node: _Node, word: str) -> Iterator[_Node]:
     if node.loops:
         yield node
     for way in (word, _ONE):
-        if (found := node.after.get(way)) is not None:
-            yield found
+        if (place := node.after.get(way)) is not None:
+            yield place
 
 
 def _closed(nodes: Iterable[_Node]) -> Iterator[_Node]:
     """The places, and those that a # leads to without any word."""
     for node in nodes:
-        one: _Node | None = node
-        while one is not None:
-            yield one
-            one = one.after.get(_ANY)
+        place: _Node | None = node
+        while place is not None:
+            yield place
+            place = place.after.get(_ANY)

@@ -115,8 +115,8 @@ class Confirms(Generic[Job]):
             numbers = [number] if number in self._pending else []
         pop, back = self._pending.pop, self._returned
         if not back:
-            return [(pop(one), "") for one in numbers]
-        return [(pop(one), back.pop(one, "")) for one in numbers]
+            return [(pop(tag), "") for tag in numbers]
+        return [(pop(tag), back.pop(tag, "")) for tag in numbers]
 
     def plain(self, number: int, *, multiple: bool) -> list[Job] | None:
         """The jobs that an ack answers where none was returned; else None, and `answered` has to tell them apart.
@@ -129,46 +129,46 @@ class Confirms(Generic[Job]):
         if not multiple:
             return [pending.pop(number)] if number in pending else []
         numbers = takewhile(number.__ge__, pending) if number else pending
-        return [pending.pop(one) for one in [*numbers]]
+        return [pending.pop(tag) for tag in [*numbers]]
 
     def runs(self, number: int, *, multiple: bool) -> list[Part[Job]]:
         """What of runs an ack answers, in order. Only where `plain` has said that none was returned."""
         if not multiple:
-            return self._one(number)
+            return self._single(number)
         stretches, stop, whole = self.stretches, number + 1 if number else self._next, 0
-        found = []
-        for one in stretches:
-            if one.first >= stop:
+        parts = []
+        for stretch in stretches:
+            if stretch.first >= stop:
                 break
-            end = min(one.stop, stop)
-            found.append(one.part(one.first, end))
-            self._together -= end - one.first
-            if end < one.stop:
-                stretches[whole] = one._replace(first=end)
+            end = min(stretch.stop, stop)
+            parts.append(stretch.part(stretch.first, end))
+            self._together -= end - stretch.first
+            if end < stretch.stop:
+                stretches[whole] = stretch._replace(first=end)
                 break
             whole += 1
         del stretches[:whole]
-        return found
+        return parts
 
-    def _one(self, number: int) -> list[Part[Job]]:
+    def _single(self, number: int) -> list[Part[Job]]:
         at = bisect_right(self.stretches, number, key=_first) - 1
         if at < 0 or number >= self.stretches[at].stop:
             return []
-        one = self.stretches[at]
-        rest = one._replace(stop=number), one._replace(first=number + 1)
+        stretch = self.stretches[at]
+        rest = stretch._replace(stop=number), stretch._replace(first=number + 1)
         self.stretches[at : at + 1] = [part for part in rest if part.first < part.stop]
         self._together -= 1
-        return [one.part(number, number + 1)]
+        return [stretch.part(number, number + 1)]
 
     def _apart(self, first: int, stop: int) -> None:
         """Every run with one of these numbers is jobs from now on."""
         kept = []
-        for one in self.stretches:
-            if one.stop <= first or one.first >= stop:
-                kept.append(one)
+        for stretch in self.stretches:
+            if stretch.stop <= first or stretch.first >= stop:
+                kept.append(stretch)
                 continue
-            jobs = one.part(one.first, one.stop).jobs()
-            self._pending.update(zip(range(one.first, one.stop), jobs, strict=True))
+            jobs = stretch.part(stretch.first, stretch.stop).jobs()
+            self._pending.update(zip(range(stretch.first, stretch.stop), jobs, strict=True))
             self._together -= len(jobs)
         if len(kept) < len(self.stretches):
             self.stretches = kept
@@ -178,7 +178,7 @@ class Confirms(Generic[Job]):
         """Those unanswered that were published before the one with this number, in order."""
         if self.stretches:
             self._apart(0, number)
-        return [job for one, job in self._pending.items() if one < number]
+        return [job for tag, job in self._pending.items() if tag < number]
 
     def in_doubt(self) -> list[Job]:
         """Everything unanswered, in order; the channel is gone and the numbering starts anew."""

@@ -38,20 +38,20 @@ class Signer:
         digest.update(body)
         return f"{self._name}:{digest.hexdigest()}".encode()
 
-    def judge(self, body: bytes, said: bytes | None) -> Signature:
+    def judge(self, body: bytes, header: bytes | None) -> Signature:
         """What the header's value is worth; None: there is none, or it is no text."""
-        if said is None:
+        if header is None:
             return Signature.NONE
-        if said.partition(b":")[0] != self._name.encode():
+        if header.partition(b":")[0] != self._name.encode():
             return Signature.UNKNOWN
-        return Signature.OK if compare_digest(said, self.sign(body)) else Signature.BAD
+        return Signature.OK if compare_digest(header, self.sign(body)) else Signature.BAD
 
 
-def judged(signer: Signer | None, body: bytes, said: bytes | None) -> Signature:
+def judged(signer: Signer | None, body: bytes, header: bytes | None) -> Signature:
     """The same for a reader that may have no key."""
     if signer is not None:
-        return signer.judge(body, said)
-    return Signature.NONE if said is None else Signature.UNKNOWN
+        return signer.judge(body, header)
+    return Signature.NONE if header is None else Signature.UNKNOWN
 
 
 def _encoded(text: str) -> bytes:

@@ -83,17 +83,17 @@ def read(body: bytes, first: First | None) -> Hello | First | Junk:
 def hello(instance: str, shared: bytes | None = None, nonce: str = "") -> bytes:
     """A hello; signed with the key that routers share, it is answered."""
     mac = {} if shared is None else {"mac": _mac(shared, instance).decode()}
-    told = {"nonce": nonce} if nonce else {}
-    return _written({"kind": "hello", "v": VERSION, "instance": instance} | mac | told)
+    extra = {"nonce": nonce} if nonce else {}
+    return _written({"kind": "hello", "v": VERSION, "instance": instance} | mac | extra)
 
 
 def answer(instance: str, shared: bytes, claim: Claim | None = None, nonce: str = "") -> bytes:
     """What whoever is active answers to this hello: that it leads, and where it can be asked."""
-    told: dict[str, Any] = {"kind": "leader", "v": VERSION, "mac": _mac(shared, f"leader {instance}").decode()}
+    document: dict[str, Any] = {"kind": "leader", "v": VERSION, "mac": _mac(shared, f"leader {instance}").decode()}
     if claim is not None and nonce:
         digest = _claim_mac(shared, instance, nonce, claim)
-        told["claim"] = {"router": claim.router_id, "url": claim.url, "nonce": nonce, "mac": digest}
-    return _written(told)
+        document["claim"] = {"router": claim.router_id, "url": claim.url, "nonce": nonce, "mac": digest}
+    return _written(document)
 
 
 def claimed(body: bytes, instance: str, nonces: Container[str], shared: bytes) -> Claim | None:
@@ -101,14 +101,14 @@ def claimed(body: bytes, instance: str, nonces: Container[str], shared: bytes) -
 
     An answer that was given before is none: it names a hello that is over.
     """
-    told = _parsed(body).get("claim")
-    members = [told.get(name) for name in ("router", "url", "nonce", "mac")] if isinstance(told, dict) else []
-    if not members or not all(isinstance(one, str) for one in members):
+    document = _parsed(body).get("claim")
+    members = [document.get(name) for name in ("router", "url", "nonce", "mac")] if isinstance(document, dict) else []
+    if not members or not all(isinstance(member, str) for member in members):
         return None
     router_id, url, nonce, mac = map(str, members)
-    found = Claim(router_id, url)
-    is_ours = compare_digest(mac.encode(errors="replace"), _claim_mac(shared, instance, nonce, found).encode())
-    return found if is_ours and nonce in nonces else None
+    claim = Claim(router_id, url)
+    is_ours = compare_digest(mac.encode(errors="replace"), _claim_mac(shared, instance, nonce, claim).encode())
+    return claim if is_ours and nonce in nonces else None
 
 
 def is_answer(body: bytes, instance: str, shared: bytes) -> bool:
@@ -126,14 +126,14 @@ def key(secret: bytes, instance: str, created_ms: int) -> bytes:
     return _written({"kind": "key", "v": VERSION, "key": text, "instance": instance, "created_ms": created_ms})
 
 
-def _as_first(found: First, first: First | None) -> First | Junk:
+def _as_first(candidate: First, first: First | None) -> First | Junk:
     if first is None:
-        return found
-    match found, first:
+        return candidate
+    match candidate, first:
         case Key(secret), Key(known) if compare_digest(secret, known):
-            return found
+            return candidate
         case Sealed(body), Sealed(known) if body == known:
-            return found
+            return candidate
         case Key(), _:
             return Junk("a second key; the first one stays in use")
     return Junk("a key that cannot be decoded, behind the first")

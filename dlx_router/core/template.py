@@ -36,9 +36,9 @@ class Template:
             elif part[0] == "value":
                 out.append(values[part[1]])
             else:
-                found = header(part[1])
-                missing += found is None
-                out.append(found or "")
+                value = header(part[1])
+                missing += value is None
+                out.append(value or "")
         return "".join(out), missing
 
 

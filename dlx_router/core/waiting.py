@@ -28,11 +28,11 @@ def left(*, wait_ms: int | None, due_ms: int, rung_ms: int | None, now_ms: int) 
 
     Law: over any clocks the rungs of a wait add up to it, less than the lowest rung short and never over.
     """
-    told = due_ms - now_ms
+    rest_ms = due_ms - now_ms
     least, most = _bounds(wait_ms, rung_ms)
     if most is None:
-        return Left(max(told, 0))
-    return Left(min(max(told, least), most), told - most if told > most + TOLERANCE_MS else 0)
+        return Left(max(rest_ms, 0))
+    return Left(min(max(rest_ms, least), most), rest_ms - most if rest_ms > most + TOLERANCE_MS else 0)
 
 
 def _bounds(wait_ms: int | None, rung_ms: int | None) -> tuple[int, int | None]:

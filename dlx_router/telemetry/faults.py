@@ -35,7 +35,7 @@ def kind_and_text(error: BaseException) -> str:
 def place(error: BaseException) -> str | None:
     """The innermost line of ours that it came by, `service/dispatch/worker.py:120`; of another's where none is ours."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [one for one in frames if Path(one.filename).is_relative_to(_PACKAGE)]
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
     if not frames:
         return None
     last = ours[-1] if ours else frames[-1]

@@ -150,19 +150,19 @@ class Exposition(Collector):
         yield _counter("settled", "Deliveries acked, by what was done.", ("vhost", "action"), of.settled)
         yield _counter("given_back", "Deliveries that went back unsettled.", ("vhost", "cause"), of.given_back)
         yield _gauge("in_flight", "Deliveries here and not settled.", ("vhost",), _single(of.in_flight()))
-        told = "Messages in a queue of the router's own that wait to be delivered, looked at every 2 s."
-        yield _gauge("messages_ready", told, ("vhost", "queue"), of.messages_ready)
-        told = "Consumers that stood still and were begun anew; connection: it did not help, and all was."
-        yield _counter("consumer_resubscriptions", told, ("vhost", "queue", "reason"), _by_reason(of.resubscriptions))
+        text = "Messages in a queue of the router's own that wait to be delivered, looked at every 2 s."
+        yield _gauge("messages_ready", text, ("vhost", "queue"), of.messages_ready)
+        text = "Consumers that stood still and were begun anew; connection: it did not help, and all was."
+        yield _counter("consumer_resubscriptions", text, ("vhost", "queue", "reason"), _by_reason(of.resubscriptions))
         yield _counter("decisions", "Decisions.", ("policy", "action", "reason"), _folded(of.decisions))
-        told = "Letters with a record that is not obeyed: unsigned, or signed by others or for another vhost."
-        yield _counter("foreign_records", told, ("vhost",), _single(of.foreign_records))
-        told = "Letters whose x-death is not looked at: they came by no dead-letter exchange that is named."
-        yield _counter("untrusted_deaths", told, ("vhost",), _single(of.untrusted_deaths))
+        text = "Letters with a record that is not obeyed: unsigned, or signed by others or for another vhost."
+        yield _counter("foreign_records", text, ("vhost",), _single(of.foreign_records))
+        text = "Letters whose x-death is not looked at: they came by no dead-letter exchange that is named."
+        yield _counter("untrusted_deaths", text, ("vhost",), _single(of.untrusted_deaths))
         yield _gauge("waiting", "Letters in a rung, looked at every 10 s.", ("rung",), _single(of.waiting()))
         oldest = _oldest(of.oldest_letter_timestamp_seconds())
-        told = "Timestamp of a queue's first letter, where the broker tells it."
-        yield _gauge("oldest_letter_timestamp_seconds", told, ("queue",), oldest)
+        text = "Timestamp of a queue's first letter, where the broker tells it."
+        yield _gauge("oldest_letter_timestamp_seconds", text, ("queue",), oldest)
         yield _histogram("route_seconds", "From delivery to ack.", of.route_seconds)
         yield _histogram("release_lateness_seconds", "How late a wait ended.", of.release_lateness)
 
@@ -170,12 +170,12 @@ class Exposition(Collector):
         of = self._metrics
         yield _counter("publish_refused", "Publishes that were not taken.", ("cause",), _single(of.publish_refused))
         yield _histogram("confirm_seconds", "From delivery to confirm.", of.confirm_seconds)
-        told = "Letters that tasks sent, and their fates."
-        yield _counter("redrive_letters", told, ("result",), _single(of.redrive_letters))
-        told = "Letters that somebody received, and how their leases ended; came_back: an ack was lost."
-        yield _counter("lease_letters", told, ("result",), _single(of.lease_letters))
+        text = "Letters that tasks sent, and their fates."
+        yield _counter("redrive_letters", text, ("result",), _single(of.redrive_letters))
+        text = "Letters that somebody received, and how their leases ended; came_back: an ack was lost."
+        yield _counter("lease_letters", text, ("result",), _single(of.lease_letters))
         yield _gauge("leases", "Letters in the hands of who received them.", ("state",), _single(of.leases()))
-        for name, told, number in (
+        for name, text, number in (
             ("template_missing_headers", "Headers that a routing key asked for in vain.", of.missing_headers),
             ("journal_gaps", "Events that the journal lost.", of.journal_gaps),
             ("condition_errors", "Conditions that failed, and so counted as false.", of.condition_errors),
@@ -183,41 +183,41 @@ class Exposition(Collector):
             ("clock_jumps", "Jumps of this host's wall clock by a second or more.", of.clock_jumps),
             ("aliases_shadowed", "Producers' headers replaced by aliases.", of.shadowed_headers),
         ):
-            yield _counter(name, told, (), {(): number})
+            yield _counter(name, text, (), {(): number})
 
     def _surroundings(self) -> Iterator[Metric]:
         of = self._metrics
-        told = "State of a queue's breaker: 0 closed, 1 half-open, 2 open."
-        yield _gauge("breaker_state", told, ("queue",), _breakers(of.breakers()))
-        told = "Thresholds that policies set for alerts: letters, seconds, letters a second."
-        yield _gauge("policy_threshold", told, ("policy", "kind"), of.thresholds)
-        told = "Letters in the queues where dead letters of a policy end that sets `alert`."
-        yield _gauge("policy_letters", told, ("policy",), _of_policies(of.policy_letters, sum))
-        told = "When the oldest of these letters came there, by the index; without it its timestamp property."
+        text = "State of a queue's breaker: 0 closed, 1 half-open, 2 open."
+        yield _gauge("breaker_state", text, ("queue",), _breakers(of.breakers()))
+        text = "Thresholds that policies set for alerts: letters, seconds, letters a second."
+        yield _gauge("policy_threshold", text, ("policy", "kind"), of.thresholds)
+        text = "Letters in the queues where dead letters of a policy end that sets `alert`."
+        yield _gauge("policy_letters", text, ("policy",), _of_policies(of.policy_letters, sum))
+        text = "When the oldest of these letters came there, by the index; without it its timestamp property."
         oldest = _of_policies({**of.policy_oldest, **of.index_oldest}, min)
-        yield _gauge("policy_oldest_letter_timestamp_seconds", told, ("policy",), oldest)
+        yield _gauge("policy_oldest_letter_timestamp_seconds", text, ("policy",), oldest)
         yield _gauge("broker_connected", "1 while a session is up.", ("vhost",), _single(of.broker_connected))
         revision = {(of.revision,): 1} if of.revision else {}
         yield _gauge("policy_info", "The revision of the policies in force.", ("revision",), revision)
-        told = "Steps that apply would take; absent where apply was never used."
-        yield _gauge("policy_drift", told, ("vhost",), _single(dict(of.policy_drift)))
+        text = "Steps that apply would take; absent where apply was never used."
+        yield _gauge("policy_drift", text, ("vhost",), _single(dict(of.policy_drift)))
         yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
-        told = "Spans for OpenTelemetry, by what became of them."
-        yield _counter("spans", told, ("result",), _single(dict(of.spans)))
-        told = "Messages to webhooks, by what became of them; failed and refused: a try, which is repeated."
-        yield _counter("webhooks", told, ("result",), _single(dict(of.webhooks)))
-        told = "Messages that a webhook has not taken yet."
-        yield _gauge("webhooks_waiting", told, ("webhook",), _single(of.webhooks_waiting()))
-        told = "Events of the journal that the index has read, by whether a router signed them."
-        yield _counter("index_events", told, ("vhost", "signature"), of.index_signatures())
-        told = "Messages in the state queue that no router wrote, moved to quarantine."
-        yield _counter("state_quarantined", told, ("vhost",), _single(dict(of.state_quarantined)))
-        told = "Ends of tasks beside the letters by an error of their own; each was begun again."
-        yield _counter("background_failures", told, ("task",), _single(dict(of.background_failures)))
-        told = "Messages that no AMQP 0-9-1 client can be given, moved to quarantine by AMQP 1.0."
-        yield _counter("unreadable", told, ("vhost",), _single(dict(of.unreadable)))
-        told = "Tasks of the event loop; what grows here for hours is a leak."
-        yield _gauge("asyncio_tasks", told, (), {(): of.asyncio_tasks()})
+        text = "Spans for OpenTelemetry, by what became of them."
+        yield _counter("spans", text, ("result",), _single(dict(of.spans)))
+        text = "Messages to webhooks, by what became of them; failed and refused: a try, which is repeated."
+        yield _counter("webhooks", text, ("result",), _single(dict(of.webhooks)))
+        text = "Messages that a webhook has not taken yet."
+        yield _gauge("webhooks_waiting", text, ("webhook",), _single(of.webhooks_waiting()))
+        text = "Events of the journal that the index has read, by whether a router signed them."
+        yield _counter("index_events", text, ("vhost", "signature"), of.index_signatures())
+        text = "Messages in the state queue that no router wrote, moved to quarantine."
+        yield _counter("state_quarantined", text, ("vhost",), _single(dict(of.state_quarantined)))
+        text = "Ends of tasks beside the letters by an error of their own; each was begun again."
+        yield _counter("background_failures", text, ("task",), _single(dict(of.background_failures)))
+        text = "Messages that no AMQP 0-9-1 client can be given, moved to quarantine by AMQP 1.0."
+        yield _counter("unreadable", text, ("vhost",), _single(dict(of.unreadable)))
+        text = "Tasks of the event loop; what grows here for hours is a leak."
+        yield _gauge("asyncio_tasks", text, (), {(): of.asyncio_tasks()})
         build = {(__version__, platform.python_version()): 1}
         yield _gauge("build_info", "What runs here.", ("version", "python"), build)
 
@@ -253,10 +253,10 @@ def _single(values: Mapping[str, float]) -> Values:
 
 def _of_policies(values: Mapping[tuple[str, str], float], fold: Callable[[list[float]], float]) -> Values:
     """By (vhost, policy) → by policy."""
-    found: dict[tuple[str, ...], list[float]] = {}
+    by_policy: dict[tuple[str, ...], list[float]] = {}
     for (_, policy), value in values.items():
-        found.setdefault((policy,), []).append(value)
-    return {policy: fold(several) for policy, several in found.items()}
+        by_policy.setdefault((policy,), []).append(value)
+    return {policy: fold(several) for policy, several in by_policy.items()}
 
 
 def _capped(values: Mapping[tuple[str, str], int]) -> Values:

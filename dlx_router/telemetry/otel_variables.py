@@ -63,34 +63,34 @@ def read(environment: Mapping[str, str]) -> Asked:
 
 
 def _one_of(environment: Mapping[str, str], name: str, known: set[str] | frozenset[str]) -> None:
-    said = environment.get(name, "").strip().lower()
-    if said and said not in known:
+    value = environment.get(name, "").strip().lower()
+    if value and value not in known:
         raise TracesError(f"{name}: not known here; write {' or '.join(sorted(known))}, or leave it out")
 
 
 def _number(environment: Mapping[str, str], name: str, default: float) -> float:
-    said = environment.get(name, "").strip()
-    if not said:
+    text = environment.get(name, "").strip()
+    if not text:
         return default
-    if not _NUMBER.fullmatch(said):
+    if not _NUMBER.fullmatch(text):
         raise TracesError(f"{name}: not a number; write one, {default} for example")
-    return float(said)
+    return float(text)
 
 
 def _count(environment: Mapping[str, str], name: str, default: int) -> int:
-    found = _number(environment, name, default)
-    if not 1 <= found <= _MOST or found != int(found):
+    number = _number(environment, name, default)
+    if not 1 <= number <= _MOST or number != int(number):
         raise TracesError(f"{name}: not a number from 1 to {_MOST}; write one, {default} for example")
-    return int(found)
+    return int(number)
 
 
 def _collector(environment: Mapping[str, str]) -> str:
     for name in ENDPOINTS:
-        said = environment.get(name, "").strip()
-        if not said:
+        url = environment.get(name, "").strip()
+        if not url:
             continue
         try:
-            parts = urlsplit(said)
+            parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError:
             host = port = None

@@ -99,10 +99,10 @@ class Outbox(SpanProcessor):
             is_taken = False
         self._sending_s, self._is_ill = 0.0, not is_taken
         self.counts["exported" if is_taken else "failed"] += len(batch)
-        self._say(is_taken=is_taken)
+        self._log(is_taken=is_taken)
         return is_taken
 
-    def _say(self, *, is_taken: bool) -> None:
+    def _log(self, *, is_taken: bool) -> None:
         if is_taken:
             self._once.healed(_KEY, "traces.taken", collector=self._collector)
         else:

@@ -39,7 +39,7 @@ class Begun:
     @property
     def traceparent(self) -> str:
         """How the next span names this one (W3C Trace Context)."""
-        return _told(self.span.get_span_context())
+        return _traceparent(self.span.get_span_context())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ class Traces:
     def end(self, begun: Begun, fate: Fate) -> None:
         """The delivery is settled; never waits."""
         now, span = time.time_ns(), begun.span
-        links = [(one, context) for one in fate.links if (context := self._context(one)) is not None]
+        links = [(named, context) for named in fate.links if (context := self._context(named)) is not None]
         if fate.sent is not None:
             self._sent(begun, *fate.sent, links, now)
         span.set_attributes({name: _value(value) for name, value in fate.attributes.items()})
-        for one, context in links:
-            span.add_link(context, {"dlx_router.link": one.role})
+        for link, context in links:
+            span.add_link(context, {"dlx_router.link": link.role})
         if fate.error:
             span.set_attribute("error.type", clean(fate.error))
             span.set_status(self._failed)
@@ -111,7 +111,12 @@ class Traces:
         self._outbox.close(limit_s)
 
     def _sent(
-        self, begun: Begun, name: str, told: Mapping[str, Value], links: "list[tuple[Link, SpanContext]]", now: int
+        self,
+        begun: Begun,
+        name: str,
+        attributes: Mapping[str, Value],
+        links: "list[tuple[Link, SpanContext]]",
+        now: int,
     ) -> None:
         """The copy: from the decision to its confirm."""
         from opentelemetry.trace import Link as Linked  # noqa: PLC0415 - as above
@@ -121,8 +126,10 @@ class Traces:
             clean(name),
             context=set_span_in_context(begun.span, self._nobody),
             kind=self._client,
-            attributes={key: _value(value) for key, value in told.items()},
-            links=[Linked(context, {"dlx_router.link": one.role}) for one, context in links if one.role == "producer"],
+            attributes={key: _value(value) for key, value in attributes.items()},
+            links=[
+                Linked(context, {"dlx_router.link": link.role}) for link, context in links if link.role == "producer"
+            ],
             start_time=begun.decided_ns,
         )
         span.end(now)
@@ -132,11 +139,11 @@ class Traces:
         from opentelemetry.trace import get_current_span  # noqa: PLC0415 - as above
 
         carrier = {"traceparent": link.traceparent}
-        found = get_current_span(self._propagator.extract(carrier, self._nobody)).get_span_context()
-        return found if found.is_valid else None
+        context = get_current_span(self._propagator.extract(carrier, self._nobody)).get_span_context()
+        return context if context.is_valid else None
 
 
-def _told(context: "SpanContext") -> str:
+def _traceparent(context: "SpanContext") -> str:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 

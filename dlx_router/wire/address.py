@@ -41,7 +41,7 @@ def parse(url: str) -> Address:
     login, _, hosts = authority.rpartition("@")
     user, colon, password = login.partition(":")
     return Address(
-        hosts=tuple(_host(one, _PORTS[scheme]) for one in hosts.split(",")),
+        hosts=tuple(_host(host, _PORTS[scheme]) for host in hosts.split(",")),
         user=_decoded(user) or "guest",
         password=_decoded(password) if colon else "guest",
         vhost=_decoded(vhost) or "/",
@@ -67,7 +67,7 @@ def places(url: str) -> Places:
     login, _, hosts = authority.rpartition("@")
     user, _, password = login.partition(":")
     base = (slash + path).rstrip("/").removesuffix("/api")
-    where = tuple(f"{scheme}://{_written(one)}{base}" for one in hosts.split(","))
+    where = tuple(f"{scheme}://{_written(host)}{base}" for host in hosts.split(","))
     return Places(where, unquote(user) or "guest", unquote(password) or "guest")
 
 

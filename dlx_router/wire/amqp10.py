@@ -137,24 +137,24 @@ def _compound(kind: str, data: bytes, at: int, depth: int, *, wide: bool) -> tup
     start, end = _span(data, at, wide=wide)
     inside = data[start:end]
     count, at = _fixed("count", "!I" if wide else "B", inside, 0)
-    found = _array(inside, at, count.of, depth - 1) if kind == "array" else _list(inside, at, count.of, depth - 1)
+    values = _array(inside, at, count.of, depth - 1) if kind == "array" else _list(inside, at, count.of, depth - 1)
     if kind == "map":
-        if len(found) % 2:
+        if len(values) % 2:
             raise Amqp10Error("a map has a key without a value")
-        found = tuple(zip(found[::2], found[1::2], strict=True))
-    return Value(kind, found), end
+        values = tuple(zip(values[::2], values[1::2], strict=True))
+    return Value(kind, values), end
 
 
 def _list(data: bytes, at: int, count: int, depth: int) -> tuple[Any, ...]:
     if count > len(data) - at:  # each takes one byte at least
         raise Amqp10Error(f"{count} elements are told in {len(data) - at} bytes")
-    found = []
+    values = []
     for _ in range(count):
         value, at = decode(data, at, depth)
-        found.append(value)
+        values.append(value)
     if at != len(data):
         raise Amqp10Error("bytes are left behind the last element")
-    return tuple(found)
+    return tuple(values)
 
 
 def _array(data: bytes, at: int, count: int, depth: int) -> tuple[Any, ...]:
@@ -169,13 +169,13 @@ def _array(data: bytes, at: int, count: int, depth: int) -> tuple[Any, ...]:
     most = MAX_EMPTY if code in _EMPTY else len(data) - at
     if not code or count > most:
         raise Amqp10Error(f"an array of {count} elements in {len(data) - at} bytes")
-    found = []
+    values = []
     for _ in range(count):
         value, at = _plain(code, data, at, depth)
-        found.append(value if descriptor is None else Value("described", (descriptor, value)))
+        values.append(value if descriptor is None else Value("described", (descriptor, value)))
     if at != len(data):
         raise Amqp10Error("bytes are left behind the last element")
-    return tuple(found)
+    return tuple(values)
 
 
 def encode(value: Value) -> bytes:
@@ -198,7 +198,7 @@ def _content(value: Value) -> bytes:
     if kind in {"binary", "string", "symbol"}:
         return struct.pack("!I", len(of)) + bytes(of)
     if kind in {"list", "map"}:
-        parts = [encode(one) for one in (of if kind == "list" else [half for pair in of for half in pair])]
+        parts = [encode(element) for element in (of if kind == "list" else [half for pair in of for half in pair])]
         return _counted(len(parts), b"".join(parts))
     if kind == "array":
         return _counted(len(of), _elements(of))
@@ -215,7 +215,9 @@ def _elements(of: tuple[Value, ...]) -> bytes:
     first = of[0]
     if first.type == "described":
         kind = first.of[1].type
-        return b"\x00" + encode(first.of[0]) + bytes((_WIDE[kind],)) + b"".join(_content(one.of[1]) for one in of)
+        return (
+            b"\x00" + encode(first.of[0]) + bytes((_WIDE[kind],)) + b"".join(_content(element.of[1]) for element in of)
+        )
     return bytes((_WIDE[first.type],)) + b"".join(map(_content, of))
 
 
@@ -251,6 +253,6 @@ def fields(value: Value, of: Callable[[str], bool] = lambda kind: kind == "list"
     raise Amqp10Error(f"a described value was expected, not a {value.type}")
 
 
-def field(found: tuple[Any, ...], at: int) -> Any:
+def field(values: tuple[Any, ...], at: int) -> Any:
     """A field's content; None where it is null or was left out at the end."""
-    return found[at].of if at < len(found) else None
+    return values[at].of if at < len(values) else None

@@ -73,22 +73,22 @@ def objection(message: bytes, version: Version) -> str:
     deep for us is one: it could be handed over, and would go to quarantine then.
     """
     try:
-        found = {one.code: one.value for one in sections(message)}
+        values = {section.code: section.value for section in sections(message)}
     except TooDeep as error:
         return f"a value is {error}"
     except Amqp10Error:
         return ""
-    return next(_objections(found, version), "")
+    return next(_objections(values, version), "")
 
 
-def _objections(found: dict[int, Value], version: Version) -> Iterator[str]:
-    for name, value in _pairs(found.get(APPLICATION_PROPERTIES)):
+def _objections(values: dict[int, Value], version: Version) -> Iterator[str]:
+    for name, value in _pairs(values.get(APPLICATION_PROPERTIES)):
         if name.type == "string" and len(name.of) <= SHORT and (why := _value(value, version)):
             yield f"application property {_shown(name.of)} {why}"
-    for name, value in _pairs(found.get(ANNOTATIONS)):
-        if name.type == "symbol" and (why := _annotation(name.of, value, version, is_data=DATA in found)):
+    for name, value in _pairs(values.get(ANNOTATIONS)):
+        if name.type == "symbol" and (why := _annotation(name.of, value, version, is_data=DATA in values)):
             yield f"message annotation {_shown(name.of)} {why}"
-    properties = found.get(PROPERTIES)
+    properties = values.get(PROPERTIES)
     if properties is not None and properties.type == "list":
         yield from _properties(properties.of)
 
@@ -97,8 +97,8 @@ def _pairs(section: Value | None) -> tuple[tuple[Value, Value], ...]:
     return section.of if section is not None and section.type == "map" else ()
 
 
-def _properties(found: tuple[Value, ...]) -> Iterator[str]:
-    for at, value in enumerate(found):
+def _properties(values: tuple[Value, ...]) -> Iterator[str]:
+    for at, value in enumerate(values):
         if at in _SHORT_STRINGS and (why := _short_string(value)):
             yield f"property {_SHORT_STRINGS[at]} {why}"
         elif at in _IDS and value.type not in _ID:
@@ -152,9 +152,9 @@ def _value(value: Value, version: Version, *, inside: bool = False) -> str:
     if version < ALL_SINCE and (value.type in _DECIMAL or _is_no_number(value)):
         return f"{'holds' if inside else 'is'} a number of type {value.type} that this broker cannot convert"
     if value.type in {"list", "array"}:
-        return next((why for one in value.of if (why := _value(one, version, inside=True))), "")
+        return next((why for item in value.of if (why := _value(item, version, inside=True))), "")
     if value.type == "map":
-        return next((why for key, one in value.of if (why := _key(key) or _value(one, version))), "")
+        return next((why for key, item in value.of if (why := _key(key) or _value(item, version))), "")
     return ""
 
 
@@ -182,22 +182,22 @@ def kept(message: bytes, annotations: dict[str, str]) -> bytes:
     What the annotations, properties and body were is copied byte for byte. Raises Amqp10Error.
     """
     header: tuple[Any, ...] = ()
-    said = tuple(
+    added = tuple(
         (Value("symbol", key.encode("ascii")), Value("string", text.encode(errors="replace")))
         for key, text in annotations.items()
     )
     came: tuple[tuple[Value, Value], ...] = ()
     rest = len(message)
-    for one in sections(message):
-        if one.code == HEADER and one.value.type == "list":
-            header = one.value.of
-        elif one.code == ANNOTATIONS:
-            came = _pairs(one.value)
-        elif one.code != DELIVERY_ANNOTATIONS:
-            rest = one.start
+    for section in sections(message):
+        if section.code == HEADER and section.value.type == "list":
+            header = section.value.of
+        elif section.code == ANNOTATIONS:
+            came = _pairs(section.value)
+        elif section.code != DELIVERY_ANNOTATIONS:
+            rest = section.start
             break
     priority = header[1] if field(header, 1) is not None else Value("null")
-    mine = {key for key, _ in said}
-    both = Value("map", (*said, *(pair for pair in came if pair[0] not in mine)))
+    mine = {key for key, _ in added}
+    both = Value("map", (*added, *(pair for pair in came if pair[0] not in mine)))
     head = encode(composite(HEADER, Value("boolean", True), priority))  # noqa: FBT003 - a field's value
     return head + encode(Value("described", (Value("ulong", ANNOTATIONS), both))) + message[rest:]

@@ -135,7 +135,7 @@ class Properties:
 
     def without(self, name: str, *, headers: bytes | None = None) -> bytes:
         """The section as it came, but for this property behind priority ("": none), and with these headers."""
-        values = {one: None if one == name else getattr(self, one) for _, one in _LATE_NAMES}
+        values = {key: None if key == name else getattr(self, key) for _, key in _LATE_NAMES}
         plain = Properties()
         plain.flags, plain._late = _encoded_late(self.flags & ~_LATE, values)
         plain._head = self._head
@@ -246,7 +246,7 @@ def parse(payload: bytes, at: int) -> Properties:  # noqa: C901, PLR0912, PLR091
 
 def spans(payload: bytes, at: int) -> dict[str, tuple[int, int]]:
     """Where each property lies that is set, its length included; for a payload that `parse` takes, and as it says."""
-    flags, found = _flags_at(payload, at)[0], {}
+    flags, places = _flags_at(payload, at)[0], {}
     at += 2
     for bit, name in _LAYOUT:
         if not flags & bit:
@@ -256,9 +256,9 @@ def spans(payload: bytes, at: int) -> dict[str, tuple[int, int]]:
             stop = at + 4 + _long_at(payload, at)[0]
         elif bit in _FIXED:
             stop = at + _FIXED[bit]
-        found[name] = at, stop
+        places[name] = at, stop
         at = stop
-    return found
+    return places
 
 
 def build(  # noqa: PLR0913 - AMQP has fourteen properties

@@ -29,14 +29,14 @@ UNREADABLE: Final = (
 
 def strings(whole: bytes, at: int, count: int, after: int) -> list[bytes]:
     """`count` short strings from `at` on, with `after` bytes between them and the frame's end. IndexError otherwise."""
-    found = []
+    parts = []
     for _ in range(count):
         stop = at + 1 + whole[at]
-        found.append(whole[at + 1 : stop])
+        parts.append(whole[at + 1 : stop])
         at = stop
     if at + after + 1 != len(whole):
         raise IndexError
-    return found
+    return parts
 
 
 def close(kind: Callable[..., Any], whole: bytes) -> Any:

@@ -10,8 +10,8 @@ def find_pub(header: bytes) -> int | None:
     The broker may have sorted the headers, so the table is walked. Raises WireError or TableError.
     """
     headers = parse(header, PROPERTIES_AT).headers
-    found = table.entries(headers).get(table.PUB)
-    if found is None or headers[found[1]] != table.LONG_TAG:
+    span = table.entries(headers).get(table.PUB)
+    if span is None or headers[span[1]] != table.LONG_TAG:
         return None
-    number = table.decode_value(headers, found[1])
+    number = table.decode_value(headers, span[1])
     return number if isinstance(number, int) else None

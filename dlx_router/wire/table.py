@@ -74,34 +74,34 @@ def entries(table: bytes) -> dict[bytes, Span]:
     Arrays and tables are stepped over by their length. Raises TableError on unknown types and where lengths do not
     fit. One loop without calls to Python, because it runs for every header of every letter.
     """
-    found: dict[bytes, Span] = {}
+    spans: dict[bytes, Span] = {}
     at, end, count = 0, len(table), 0
     try:
         while at < end:
             value = at + 1 + table[at]
             step = _STEPS[table[value]]
             stop = value + step if step else value + 5 + _long_at(table, value + 1)[0]
-            found[table[at + 1 : value]] = (at, value, stop)
+            spans[table[at + 1 : value]] = (at, value, stop)
             count += 1
             at = stop
     except (IndexError, StructError):
         at = _BEYOND
     if at != end:
         raise TableError("field table: an entry of unknown type, or one that goes beyond the end")
-    return found if len(found) == count else _with_twins(table)
+    return spans if len(spans) == count else _with_twins(table)
 
 
 def _with_twins(table: bytes) -> Entries:
-    found, at = Entries(), 0
-    found.twins = []
+    spans, at = Entries(), 0
+    spans.twins = []
     while at < len(table):
         value = at + 1 + table[at]
         stop = _bounded(table, value, len(table))
         name, span = table[at + 1 : value], (at, value, stop)
-        if found.setdefault(name, span) is not span:
-            found.twins.append((name, span))
+        if spans.setdefault(name, span) is not span:
+            spans.twins.append((name, span))
         at = stop
-    return found
+    return spans
 
 
 def splice(table: bytes, found: dict[bytes, Span], remove: Collection[bytes], append: bytes) -> bytes:
@@ -157,12 +157,12 @@ def deaths(value: bytes) -> list[dict[str, tuple[str, Any]]]:
     """
     if value[:1] != b"A" or _bounded(value, 0, len(value)) != len(value):
         raise TableError("x-death: not an array")
-    found = []
+    elements = []
     for tag, fields in decode_array(value[5:]):
         if tag != "F":
             raise TableError(f"x-death: an element of type {tag!r}, not a table")
-        found.append({name: (kind, content) for name, kind, content in reversed(fields)})
-    return found
+        elements.append({name: (kind, content) for name, kind, content in reversed(fields)})
+    return elements
 
 
 def _table(data: bytes, at: int, end: int, depth: int) -> list[Field]:
