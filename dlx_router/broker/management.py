@@ -234,10 +234,8 @@ class Management:
     async def _both(self, vhost: str, names: Names) -> tuple[dict[str, list[Problem] | None], dict[str, list[Problem]]]:
         """The problems as the broker says (None: it does not yet), and as we compute."""
         prefix = "^" + re.escape(f"{names.prefix}.")
-        own = [queue async for queue in self._listed(vhost, prefix, _COLUMNS) if names.is_own(queue["name"])]
-        own = [
-            queue for queue in own if queue["name"] != names.journal
-        ]  # a stream keeps no letters, and has other policies
+        listed = [queue async for queue in self._listed(vhost, prefix, _COLUMNS) if names.is_own(queue["name"])]
+        own = [queue for queue in listed if queue["name"] != names.journal]  # a stream: no letters, other policies
         reported = {queue["name"]: _queue_policies(queue) for queue in own}
         kinds = [await self._policies(kind, vhost) for kind in ("policies", "operator-policies")]
         computed = {
