@@ -254,9 +254,9 @@ class _Planner:
         higher = (first.wanted.full, priority + 1) if first.kind != "classic" else None
         if lower and higher and plain(lower[0]) == plain(higher[0]):
             higher = None
-        return [self._policy(expression, keys, at, apply_to) for keys, at in filter(None, (lower, higher))]
+        return [self._rabbit_policy(expression, keys, at, apply_to) for keys, at in filter(None, (lower, higher))]
 
-    def _policy(self, expression: str, keys: Definition, priority: int, apply_to: str) -> Written:
+    def _rabbit_policy(self, expression: str, keys: Definition, priority: int, apply_to: str) -> Written:
         rule = Rule("", expression, dict(plain(keys)), priority, apply_to)
         return Written(replace(rule, name=name_of(rule, self._names)), keys)
 
