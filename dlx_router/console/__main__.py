@@ -9,9 +9,9 @@ from dlx_router.console.serving import embedded
 from dlx_router.telemetry import logs
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     os.nice(15)  # the letters come first
-    logs.configure(*told["log"])
+    logs.configure(*settings["log"])
     logs.take_faults()
-    how = {name: told[name] for name in ("names", "secure", "sealed")}
-    embedded(socket.socket(fileno=told["socket"]), told["router"], told["host"], **how)
+    how = {name: settings[name] for name in ("names", "secure", "sealed")}
+    embedded(socket.socket(fileno=settings["socket"]), settings["router"], settings["host"], **how)

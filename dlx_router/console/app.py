@@ -59,7 +59,7 @@ def create_app(
     sealed: bool = False,
 ) -> ASGIApp:
     """The console over these routers, the first one first. The rest: see Console."""
-    known = {one.name: one for one in routers}
+    known = {router.name: router for router in routers}
     assets = Assets()
     console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure, carried, sealed)
     pages = [Route(path, endpoint(console, shows), methods=[method]) for method, path, shows in PAGES]
@@ -83,8 +83,8 @@ def _closing(routers: Iterable[RouterApi]) -> Callable[[Starlette], AbstractAsyn
     @asynccontextmanager
     async def lasting(_app: Starlette) -> AsyncIterator[None]:
         yield
-        for one in routers:
-            await one.close()
+        for router in routers:
+            await router.close()
 
     return lasting
 

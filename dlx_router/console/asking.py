@@ -59,7 +59,7 @@ class Asked:
 
     def path(self, path: str, *parts: str, **given: object) -> str:
         """The address of a page about the same router; `parts` are names, in which anything may stand."""
-        named = "".join(f"/{quoted(one)}" for one in parts)
+        named = "".join(f"/{quoted(part)}" for part in parts)
         return query(f"{self.at(self.router.name)}{path}{named}", given)
 
     def again(self, **changed: object) -> str:
@@ -96,7 +96,7 @@ Page = Callable[[Asked], Awaitable[Response]]
 def page(console: Console, request: Request, template: str, code: int = 200, **values: object) -> HTMLResponse:
     """A page for anybody."""
     theme = request.cookies.get(THEME, "auto")
-    told: dict[str, object] = {
+    context: dict[str, object] = {
         "asked": None,
         "console": console,
         "assets": console.assets,
@@ -105,7 +105,7 @@ def page(console: Console, request: Request, template: str, code: int = 200, **v
         "version": __version__,
         "here": query(request.url.path, dict(request.query_params)),
     }
-    return HTMLResponse(console.templates.get_template(template).render(told | values), code)
+    return HTMLResponse(console.templates.get_template(template).render(context | values), code)
 
 
 def endpoint(console: Console, shows: Page) -> Callable[[Request], Awaitable[Response]]:

@@ -17,7 +17,7 @@ class Assets:
     """Read once; an address holds the content's digest, so that a browser may keep it for ever."""
 
     def __init__(self) -> None:
-        self._files = {one.name: one.read_bytes() for one in sorted(FOLDER.iterdir()) if one.suffix in KINDS}
+        self._files = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir()) if file.suffix in KINDS}
         self._digests = {name: sha256(data).hexdigest()[:12] for name, data in self._files.items()}
 
     @property

@@ -10,17 +10,17 @@ def command(*words: str, operand: str = "", **options: object) -> str:
 
     A name that begins with a dash stays a name.
     """
-    said = ["dlx-router", *words]
+    argv = ["dlx-router", *words]
     for name, value in options.items():
         option = f"--{name.rstrip('_').replace('_', '-')}"
-        for one in value if isinstance(value, list | tuple) else (value,):
-            if one is True:
-                said.append(option)
-            elif one not in (None, "", 0, False):
-                said += [f"{option}={one}"] if str(one).startswith("-") else [option, str(one)]
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if item is True:
+                argv.append(option)
+            elif item not in (None, "", 0, False):
+                argv += [f"{option}={item}"] if str(item).startswith("-") else [option, str(item)]
     if operand:
-        said += ["--", operand] if operand.startswith("-") else [operand]
-    return shlex.join(said)
+        argv += ["--", operand] if operand.startswith("-") else [operand]
+    return shlex.join(argv)
 
 
 def task_command(spec: Mapping[str, Any]) -> str:

@@ -13,10 +13,10 @@ from dlx_router.core.printable import no_formula
 
 def cell(value: object) -> str:
     """A value that a spreadsheet takes for text; a number as it is."""
-    said = "" if value is None else json.dumps(value) if isinstance(value, dict | list | bool) else str(value)
-    said = said.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+    text = "" if value is None else json.dumps(value) if isinstance(value, dict | list | bool) else str(value)
+    text = text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return said if is_number else no_formula(said)
+    return text if is_number else no_formula(text)
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -17,8 +17,8 @@ _KIND: Final = "application/x-www-form-urlencoded"
 class FormError(Exception):
     """It cannot be taken; says why."""
 
-    def __init__(self, said: str, status: int = 422) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, status: int = 422) -> None:
+        super().__init__(message)
         self.status = status
 
 
@@ -41,27 +41,27 @@ class Form:
 
     def whole(self, name: str, default: int = 0) -> int:
         """A whole number; empty: the default."""
-        said = self.text(name).replace(",", "").replace("_", "")
-        if not said:
+        text = self.text(name).replace(",", "").replace("_", "")
+        if not text:
             return default
-        if not said.isascii() or not said.isdigit() or len(said) > 12:  # noqa: PLR2004 - more than any count
-            raise FormError(f"{name}: {said[:40]!r} is no whole number")
-        return int(said)
+        if not text.isascii() or not text.isdigit() or len(text) > 12:  # noqa: PLR2004 - more than any count
+            raise FormError(f"{name}: {text[:40]!r} is no whole number")
+        return int(text)
 
     def number(self, name: str, default: float = 0.0) -> float:
         """A number of 0 or more; empty: the default."""
-        said = self.text(name)
+        text = self.text(name)
         try:
-            found = float(said) if said else default
+            value = float(text) if text else default
         except ValueError:
-            found = -1.0
-        if not 0 <= found < 1e9:  # noqa: PLR2004 - nan and inf are neither
-            raise FormError(f"{name}: {said[:40]!r} is no number of 0 or more")
-        return found
+            value = -1.0
+        if not 0 <= value < 1e9:  # noqa: PLR2004 - nan and inf are neither
+            raise FormError(f"{name}: {text[:40]!r} is no number of 0 or more")
+        return value
 
     def words(self, name: str) -> list[str]:
         """The values of a field that may come several times, or has several words."""
-        return [word for one in self._fields.get(name, ()) for word in one.split()]
+        return [word for value in self._fields.get(name, ()) for word in value.split()]
 
     def ticked(self, name: str) -> bool:
         """A box that was ticked."""
@@ -78,48 +78,48 @@ async def read(request: Request) -> Form:
         if len(body) > MAX_FORM_BYTES:
             raise FormError(f"at most {MAX_FORM_BYTES} bytes", 413)
     try:
-        found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
         raise FormError("the form cannot be read") from None
-    return Form(found)
+    return Form(fields)
 
 
-def moment_ms(said: str, zone: str = zones.UTC_NAME, *, is_end: bool = False) -> str:
+def moment_ms(text: str, zone: str = zones.UTC_NAME, *, is_end: bool = False) -> str:
     """A moment of a field or an address as the API takes it: ms since 1970. Without an offset it is of this zone.
 
     What is neither stays as it is: the router says what is wrong with it. Raises ZoneError for a time that the zone's
     clocks skip.
     """
-    local = _local(said)
+    local = _local(text)
     if local is None:
-        return said
+        return text
     if local.tzinfo is not None:
         return str(int(local.timestamp() * 1000))
     return str(zones.moment(local, zone, is_end=is_end))
 
 
-def twice(said: str, zone: str, *, is_end: bool = False) -> str:
+def twice(text: str, zone: str, *, is_end: bool = False) -> str:
     """What to tell of a time that the zone's clocks have twice; empty where they have it once, or it says which."""
-    local = _local(said)
+    local = _local(text)
     return "" if local is None or local.tzinfo is not None else zones.twice(local, zone, is_end=is_end)
 
 
-def as_typed(said: str) -> str:
+def as_typed(text: str) -> str:
     """A time without an offset as such a field has it, so that what was refused is still there to be changed."""
-    local = _local(said)
+    local = _local(text)
     return "" if local is None or local.tzinfo is not None else local.isoformat(timespec="seconds")
 
 
-def _local(said: str) -> datetime | None:
-    if said.isascii() and said.isdigit():
+def _local(text: str) -> datetime | None:
+    if text.isascii() and text.isdigit():
         return None
     try:
-        return datetime.fromisoformat(said)
+        return datetime.fromisoformat(text)
     except ValueError:
         return None
 
 
 def moment_field(ms: str, zone: str = zones.UTC_NAME) -> str:
     """A moment in ms as a field of the kind datetime-local has it in this zone, to the second; empty: it is none."""
-    is_one = ms.isascii() and ms.isdigit() and len(ms) <= len(str(zones.LATEST_MS))
-    return zones.field_of(int(ms), zone) if is_one else ""
+    is_moment = ms.isascii() and ms.isdigit() and len(ms) <= len(str(zones.LATEST_MS))
+    return zones.field_of(int(ms), zone) if is_moment else ""

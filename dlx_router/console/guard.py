@@ -42,11 +42,11 @@ class Guard:
             if not self._hosts.allow(named):
                 raise BodyRefused(403, not_ours(named))  # noqa: TRY301 - told as the others are
             async with self._bodies.whole(receive) as body:
-                await self._answer(scope, replayed(body, receive), _told(send))
+                await self._answer(scope, replayed(body, receive), _with_headers(send))
         except BodyRefused as error:
             if error.status:
                 after = {"retry-after": "1"} if error.status == BUSY else None
-                await PlainTextResponse(str(error), error.status, after)(scope, receive, _told(send))
+                await PlainTextResponse(str(error), error.status, after)(scope, receive, _with_headers(send))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._inside >= AT_ONCE:
@@ -58,7 +58,7 @@ class Guard:
             self._inside -= 1
 
 
-def _told(send: Send) -> Send:
+def _with_headers(send: Send) -> Send:
     async def telling(message: Message) -> None:
         if message["type"] == "http.response.start":
             given = [(name.lower(), value) for name, value in message.get("headers", ())]

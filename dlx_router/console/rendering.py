@@ -30,8 +30,8 @@ def shown(value: object) -> object:
 
 def sent(value: object) -> Markup:
     """A name in a hidden field: as it is, because it comes back and has to be the same."""
-    said = str(value)
-    return escape(said if said.encode(errors="replace").decode() == said else printable_lines(said))
+    text = str(value)
+    return escape(text if text.encode(errors="replace").decode() == text else printable_lines(text))
 
 
 def environment() -> Environment:
@@ -64,8 +64,8 @@ def cut(text: object, most: int = MAX_CELL) -> str:
     """The text's beginning, and how much is missing. What is marked up is ours, and stays whole."""
     if isinstance(text, Markup):
         return text
-    said = json.dumps(text) if isinstance(text, dict | list) else "" if text is None else str(text)
-    return said if len(said) <= most else f"{said[:most]}… ({len(said) - most:,} more characters)"
+    whole = json.dumps(text) if isinstance(text, dict | list) else "" if text is None else str(text)
+    return whole if len(whole) <= most else f"{whole[:most]}… ({len(whole) - most:,} more characters)"
 
 
 def count(number: object) -> str:
@@ -75,10 +75,10 @@ def count(number: object) -> str:
 
 def when(ms: object) -> Markup:
     """A moment in the zone of the page, which it names; in UTC for machines. A dash where it is none."""
-    said = stamp(ms)
-    if said == "–" or not isinstance(ms, int | float):
+    exact = stamp(ms)
+    if exact == "–" or not isinstance(ms, int | float):
         return Markup("–")
-    return Markup('<time datetime="{}">{}</time>').format(machine(ms), said)
+    return Markup('<time datetime="{}">{}</time>').format(machine(ms), exact)
 
 
 def lasting(ms: object) -> str:
@@ -87,11 +87,11 @@ def lasting(ms: object) -> str:
         return "–"
     if abs(ms) < 1000:  # noqa: PLR2004 - a second
         return f"{int(ms)} ms"
-    left, said = int(abs(ms)) // 1000, []
+    left, parts = int(abs(ms)) // 1000, []
     for size, unit in _UNITS:
         whole, left = divmod(left, size)
-        said += [f"{whole} {unit}"] if whole else []
-    return ("-" if ms < 0 else "") + " ".join(said[:2])
+        parts += [f"{whole} {unit}"] if whole else []
+    return ("-" if ms < 0 else "") + " ".join(parts[:2])
 
 
 def ago(ms: object, now_ms: int | None = None) -> Markup:
@@ -100,9 +100,9 @@ def ago(ms: object, now_ms: int | None = None) -> Markup:
     if exact == "–" or not isinstance(ms, int | float):
         return Markup("–")
     away = (int(time.time() * 1000) if now_ms is None else now_ms) - ms
-    one = lasting(abs(away) - abs(away) % 1000).split(" ")[:2]
-    said = "now" if abs(away) < 1000 else f"{' '.join(one)} ago" if away > 0 else f"in {' '.join(one)}"  # noqa: PLR2004 - a second, in ms
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine(ms), exact, said)
+    span = lasting(abs(away) - abs(away) % 1000).split(" ")[:2]
+    phrase = "now" if abs(away) < 1000 else f"{' '.join(span)} ago" if away > 0 else f"in {' '.join(span)}"  # noqa: PLR2004 - a second, in ms
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine(ms), exact, phrase)
 
 
 def pretty(document: object) -> str:
@@ -115,7 +115,7 @@ def hexdump(digits: str) -> str:
     data, rows = bytes.fromhex(digits), []
     for at in range(0, len(data), _BYTES_A_LINE):
         row = data[at : at + _BYTES_A_LINE]
-        text = "".join(chr(one) if 32 <= one < 127 else "." for one in row)  # noqa: PLR2004 - printable ASCII
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)  # noqa: PLR2004 - printable ASCII
         rows.append(f"{at:08x}  {row.hex(' '):<47}  {text}")
     return "\n".join(rows)
 
@@ -125,17 +125,17 @@ def query(path: str, given: Mapping[str, Any] | None = None, **more: object) -> 
     pairs: list[tuple[str, str]] = []
     for key, value in {**(given or {}), **more}.items():
         values: Iterable[object] = value if isinstance(value, list | tuple) else (value,)
-        pairs += [(key, str(one)) for one in values if one not in (None, "", False)]
+        pairs += [(key, str(item)) for item in values if item not in (None, "", False)]
     return f"{path}?{'&'.join(f'{quoted(key)}={quoted(value)}' for key, value in pairs)}" if pairs else path
 
 
 def quoted(name: object) -> str:
     """A name as a part of an address; bytes that are no text stay what they were, what is not even that becomes `?`."""
-    said = str(name)
+    text = str(name)
     try:
-        return quote(said.encode(errors="surrogateescape"), safe="")
+        return quote(text.encode(errors="surrogateescape"), safe="")
     except UnicodeEncodeError:
-        return quote(said.encode(errors="replace"), safe="")
+        return quote(text.encode(errors="replace"), safe="")
 
 
 def sparkline(values: Sequence[int], label: str) -> Markup:
@@ -144,10 +144,10 @@ def sparkline(values: Sequence[int], label: str) -> Markup:
     most = max([*values, 1])
     bars = [
         Markup('<rect x="{}" y="{}" width="{}" height="{}" class="{}"/>').format(
-            at * (width + gap), height - tall, width, tall, "some" if one else "none"
+            at * (width + gap), height - tall, width, tall, "some" if value else "none"
         )
-        for at, one in enumerate(values)
-        for tall in [max(round(height * one / most), 1)]
+        for at, value in enumerate(values)
+        for tall in [max(round(height * value / most), 1)]
     ]
     size = Markup('viewBox="0 0 {} {}" preserveAspectRatio="none"').format(len(values) * (width + gap), height)
     frame = Markup('<svg class="spark" {} role="img" aria-label="{}" focusable="false">{}</svg>')

@@ -44,14 +44,14 @@ class RouterApi:
 
     async def get(self, path: str, token: str, **query: Any) -> dict[str, Any]:  # noqa: ANN401 - values of a query
         """The answer to a GET of /api/v1; what is None or empty is left out. Raises ApiError."""
-        told = {key: value for key, value in query.items() if value not in (None, "", [], ())}
+        fields = {key: value for key, value in query.items() if value not in (None, "", [], ())}
         try:
-            return await self.ask("GET", path, token, query=told)
+            return await self.ask("GET", path, token, query=fields)
         except ApiError as error:
             if error.status != httpx.codes.TOO_MANY_REQUESTS:
                 raise
         await asyncio.sleep(PAUSE_S)  # several tabs of one person; the second refusal is theirs to read
-        return await self.ask("GET", path, token, query=told)
+        return await self.ask("GET", path, token, query=fields)
 
     async def ask(
         self,
@@ -101,8 +101,8 @@ class RouterApi:
                         raise ApiError(UNREACHABLE, f"its answer is over {MAX_ANSWER_BYTES} bytes; ask for fewer")
                 return answer.status_code, bytes(read), answer.headers.get("retry-after", "")
         except httpx.TransportError as error:
-            said = str(error) or type(error).__name__
-            raise ApiError(UNREACHABLE, f"{self.url} does not answer: {said}; is the router running?") from None
+            reason = str(error) or type(error).__name__
+            raise ApiError(UNREACHABLE, f"{self.url} does not answer: {reason}; is the router running?") from None
         except (httpx.InvalidURL, UnicodeError) as error:
             raise ApiError(UNREACHABLE, f"that cannot be asked: {error}") from None
 
@@ -118,8 +118,8 @@ class RouterApi:
 
 def named(given: str) -> tuple[str, str]:
     """Name and URL of `[NAME=]URL`; without a name the host and port. ValueError says what is wrong."""
-    name, found, url = given.partition("=")
-    if not found or "/" in name or ":" in name:
+    name, separator, url = given.partition("=")
+    if not separator or "/" in name or ":" in name:
         name, url = "", given
     try:
         parsed = httpx.URL(url)

@@ -31,22 +31,22 @@ def serve(routers: Sequence[tuple[str, str]], host: str, port: int, *, names: st
     known = [RouterApi(name, url) for name, url in routers]
     app = create_app(known, hosts, is_loopback=is_loopback(host), secure=secure)
     try:
-        one = listener(host, port)
+        sock = listener(host, port)
     except OSError as error:
         raise ConsoleError(f"cannot serve at {host}:{port}: {error.strerror or error}; name another port") from None
-    log.info("console.serves", url=f"http://{host}:{one.getsockname()[1]}/", routers=[name for name, _ in routers])
-    uvicorn.Server(_config(app)).run(sockets=[one])
+    log.info("console.serves", url=f"http://{host}:{sock.getsockname()[1]}/", routers=[name for name, _ in routers])
+    uvicorn.Server(_config(app)).run(sockets=[sock])
 
 
-def embedded(one: socket.socket, router: str, host: str, *, names: str = "", secure: bool, sealed: bool) -> None:
+def embedded(sock: socket.socket, router: str, host: str, *, names: str = "", secure: bool, sealed: bool) -> None:
     """Answer on this socket for the router that listens at `host`, until stdin ends. It names the clients."""
     hosts, routers = Hosts(host, names or None), [RouterApi("router", router)]
     app = create_app(routers, hosts, is_loopback=is_loopback(host), secure=secure, carried=True, sealed=sealed)
     server = uvicorn.Server(_config(app))
-    event_loop.run(_until_stdin_ends(server, one))
+    event_loop.run(_until_stdin_ends(server, sock))
 
 
-async def _until_stdin_ends(server: uvicorn.Server, one: socket.socket) -> None:
+async def _until_stdin_ends(server: uvicorn.Server, sock: socket.socket) -> None:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
 
@@ -56,7 +56,7 @@ async def _until_stdin_ends(server: uvicorn.Server, one: socket.socket) -> None:
 
     watching = asyncio.create_task(watch())
     try:
-        await server.serve(sockets=[one])
+        await server.serve(sockets=[sock])
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

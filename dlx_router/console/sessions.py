@@ -65,16 +65,16 @@ class Sessions:
     def find(self, key: str, *, is_use: bool = True) -> Session | None:
         """The session that this opens; None where it is none, or over. What a page asks by itself is no use of it."""
         digest, now = _digest(key), self._now()
-        found = self._open.get(digest)
-        if found is None:
+        session = self._open.get(digest)
+        if session is None:
             return None
-        if now - found.used > IDLE_S or now - found.began > LONGEST_S:
+        if now - session.used > IDLE_S or now - session.began > LONGEST_S:
             del self._open[digest]
             return None
         if is_use:
-            found.used = now
+            session.used = now
             self._open.move_to_end(digest)
-        return found
+        return session
 
     def end(self, key: str) -> None:
         """It opens nothing any more; safe to repeat."""

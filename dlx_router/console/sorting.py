@@ -24,10 +24,10 @@ class Order(NamedTuple):
         return "none" if name != self.name else "descending" if self.falls else "ascending"
 
 
-def order_of(said: str, known: Iterable[str], usual: str) -> Order:
+def order_of(sort: str, known: Iterable[str], usual: str) -> Order:
     """The order that is asked for; the usual one where it is none."""
-    name = said.removeprefix("-")
-    chosen = said if name in set(known) else usual
+    name = sort.removeprefix("-")
+    chosen = sort if name in set(known) else usual
     return Order(chosen.removeprefix("-"), chosen.startswith("-"))
 
 

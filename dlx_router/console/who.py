@@ -94,8 +94,8 @@ async def session_of(console: Console, request: Request) -> tuple[str, Session |
         return await _of_person(console, key, word)
     if is_pass(key):
         return await _of_pass(console, key, is_use=is_use)
-    found = console.sessions.find(key, is_use=is_use)
-    return (key, found) if found is not None else await _of_nobody(console, request)
+    session = console.sessions.find(key, is_use=is_use)
+    return (key, session) if session is not None else await _of_nobody(console, request)
 
 
 async def _of_nobody(console: Console, request: Request) -> tuple[str, Session | None]:
@@ -113,8 +113,8 @@ async def _of_nobody(console: Console, request: Request) -> tuple[str, Session |
 
 async def _of_person(console: Console, key: str, word: str) -> tuple[str, Session | None]:
     """The cookie is only what forms have to repeat: a form of ours, and no page of anybody else's, has it too."""
-    told = contents(word)
-    name, role = str(told.get("n", "")), str(told.get("r", ""))
+    claims = contents(word)
+    name, role = str(claims.get("n", "")), str(claims.get("r", ""))
     csrf = key if _WORD.fullmatch(key) else secrets.token_urlsafe(32)
     session = Session(word, csrf, 0.0, 0.0, {}, person=f"{role} {name}")
     callers = await _known(console, session)
@@ -125,8 +125,8 @@ async def _of_person(console: Console, key: str, word: str) -> tuple[str, Sessio
 
 
 async def _of_pass(console: Console, key: str, *, is_use: bool) -> tuple[str, Session | None]:
-    told, now_ms = contents(key), time.time() * 1000
-    csrf, until_ms = told.get("c"), told.get("u")
+    claims, now_ms = contents(key), time.time() * 1000
+    csrf, until_ms = claims.get("c"), claims.get("u")
     if not isinstance(csrf, str) or len(csrf) < 16 or not isinstance(until_ms, int) or now_ms >= until_ms:  # noqa: PLR2004 - no guess
         return "", None
     if is_use and until_ms - now_ms < IDLE_MS - RENEWED_MS:
@@ -147,7 +147,7 @@ async def _known(console: Console, session: Session) -> Callers | None:
         at = now
         callers, refused = await console.callers(session.token)
         if not callers:
-            return {} if refused and all(one.status in _AWAY for one in refused) else None
+            return {} if refused and all(error.status in _AWAY for error in refused) else None
     console.known[session.account] = (at, callers)
     while len(console.known) > MOST:
         console.known.popitem(last=False)

@@ -18,7 +18,7 @@ UTC_NAME: Final = "UTC"
 MAX_NAME: Final = 64
 LATEST_MS: Final = 253_402_300_799_000  # the year 9999
 _OF_THE_MACHINE: Final = frozenset({"localtime", "posixrules", "Factory"})  # no names of a place
-_ONE: Final = timedelta(milliseconds=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _now: ContextVar[tuple[str, tzinfo]] = ContextVar("zone", default=(UTC_NAME, UTC))
 
@@ -42,43 +42,43 @@ def _word(name: str) -> str:
     return name.strip().replace(" ", "_").casefold()
 
 
-def known(said: str) -> str | None:
+def known(name: str) -> str | None:
     """The zone of this name as the database has it, however it is written; None: there is none.
 
     Only names of the list become files: nothing that a cookie says is looked for on disk.
     """
-    return _by_word().get(_word(said)) if len(said) <= MAX_NAME else None
+    return _by_word().get(_word(name)) if len(name) <= MAX_NAME else None
 
 
-def named(said: str) -> str:
+def named(name: str) -> str:
     """As `known`. Raises ZoneError."""
-    found = known(said)
-    if found is not None:
-        return found
+    zone = known(name)
+    if zone is not None:
+        return zone
     if len(names()) == 1:
         raise ZoneError(
             "this machine has no time zone database, so there is only UTC; install the package tzdata of the system,"
             " or `pip install tzdata` beside the router, and start it again"
         )
-    near = get_close_matches(_word(said[:MAX_NAME]), _by_word(), n=3)
-    others = f" Did you mean {' or '.join(_by_word()[one] for one in near)}?" if near else ""
-    raise ZoneError(f"there is no time zone {said[:MAX_NAME]!r}; write one as Europe/Berlin, or UTC.{others}")
+    near = get_close_matches(_word(name[:MAX_NAME]), _by_word(), n=3)
+    others = f" Did you mean {' or '.join(_by_word()[word] for word in near)}?" if near else ""
+    raise ZoneError(f"there is no time zone {name[:MAX_NAME]!r}; write one as Europe/Berlin, or UTC.{others}")
 
 
 def zone_of(name: str) -> tzinfo:
     """The zone; UTC where this machine does not know it (any more)."""
-    found = known(name)
+    exact = known(name)
     try:
-        return UTC if found in {None, UTC_NAME} else ZoneInfo(str(found))
+        return UTC if exact in {None, UTC_NAME} else ZoneInfo(str(exact))
     except (OSError, ValueError, KeyError):  # it was there when the list was read; no file of it is a KeyError
         return UTC
 
 
 @contextmanager
-def shown_in(said: str) -> Iterator[None]:
+def shown_in(name: str) -> Iterator[None]:
     """Times are shown in this zone meanwhile, in UTC where there is none of this name."""
-    zone = zone_of(said)
-    token = _now.set((UTC_NAME if zone is UTC else known(said) or UTC_NAME, zone))
+    zone = zone_of(name)
+    token = _now.set((UTC_NAME if zone is UTC else known(name) or UTC_NAME, zone))
     try:
         yield
     finally:
@@ -96,8 +96,8 @@ def stamp(ms: object) -> str:
         return "–"
     name, zone = _now.get()
     local = _local(int(ms), zone)
-    said = local.replace(tzinfo=None).isoformat(" ", "milliseconds")
-    return f"{said} {UTC_NAME if name == UTC_NAME else _offset(local)}"
+    text = local.replace(tzinfo=None).isoformat(" ", "milliseconds")
+    return f"{text} {UTC_NAME if name == UTC_NAME else _offset(local)}"
 
 
 def machine(ms: float) -> str:
@@ -112,41 +112,41 @@ def field_of(ms: int, name: str) -> str:
     return _local(ms, zone_of(name)).replace(tzinfo=None).isoformat(timespec="seconds")
 
 
-def moment(said: datetime, name: str, *, is_end: bool = False) -> int:
+def moment(local: datetime, name: str, *, is_end: bool = False) -> int:
     """A local time of this zone in ms since 1970. Raises ZoneError where its clocks skip it."""
     zone = zone_of(name)
-    first, second = (said.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     before, after = first.utcoffset() or timedelta(), second.utcoffset() or timedelta()
     if before < after:  # PEP 495: the offset of before where a clock goes forward, which puts the time behind the gap
-        earlier, later = said - (after - before), said + (after - before)
+        earlier, later = local - (after - before), local + (after - before)
         raise ZoneError(
-            f"the clocks of {name} skip {said.isoformat(' ')}: they go from {_offset(first)} to {_offset(second)};"
+            f"the clocks of {name} skip {local.isoformat(' ')}: they go from {_offset(first)} to {_offset(second)};"
             f" write {earlier:%H:%M:%S} or {later:%H:%M:%S}"
         )
-    return _since_1970(second if is_end else first) // _ONE
+    return _since_1970(second if is_end else first) // _MILLISECOND
 
 
-def twice(said: datetime, name: str, *, is_end: bool = False) -> str:
+def twice(local: datetime, name: str, *, is_end: bool = False) -> str:
     """What to tell about a local time that the clocks of this zone have twice; empty where they have it once."""
     zone = zone_of(name)
-    first, second = (said.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     before, after = first.utcoffset() or timedelta(), second.utcoffset() or timedelta()
     if before <= after:
         return ""
     which, taken = ("second", second) if is_end else ("first", first)
     return (
-        f"the clocks of {name} show {said.isoformat(' ')} twice, at {_offset(first)} and at {_offset(second)};"
+        f"the clocks of {name} show {local.isoformat(' ')} twice, at {_offset(first)} and at {_offset(second)};"
         f" the {which} is taken, {_offset(taken)}, so that nothing of either hour is missing"
     )
 
 
 def _local(ms: int, zone: tzinfo) -> datetime:
     """Without floats, and of any year: what a zone would put before the year 1 or behind 9999 stays in UTC."""
-    found = _EPOCH + ms * _ONE
+    instant = _EPOCH + ms * _MILLISECOND
     try:
-        return found.astimezone(zone)
+        return instant.astimezone(zone)
     except (OverflowError, ValueError):
-        return found
+        return instant
 
 
 def _since_1970(local: datetime) -> timedelta:
@@ -156,5 +156,5 @@ def _since_1970(local: datetime) -> timedelta:
 
 def _offset(local: datetime) -> str:
     """+01:00; of times long ago with seconds."""
-    said = f"{local:%z}"
-    return ":".join((said[:3], said[3:5], *filter(None, (said[5:7],))))
+    offset = f"{local:%z}"
+    return ":".join((offset[:3], offset[3:5], *filter(None, (offset[5:7],))))

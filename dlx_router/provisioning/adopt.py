@@ -34,8 +34,8 @@ def adopted(snapshot: Snapshot, names: Names) -> Carried:
     """A policy for each work queue with a loop, and what a person has to do or to know."""
     out = Carried()
     loops, waiting = detected(snapshot, names)
-    for one in loops:
-        write(one, out, vhost=snapshot.vhost)
+    for loop in loops:
+        write(loop, out, vhost=snapshot.vhost)
     for other in waiting:
         tell(other, out)
     return out
@@ -44,13 +44,13 @@ def adopted(snapshot: Snapshot, names: Names) -> Carried:
 def detected(snapshot: Snapshot, names: Names) -> tuple[list[Loop], list[Waiting]]:
     """The loops, and the queues in which letters wait that somebody publishes there. Nothing of ours is one."""
     reader = _Reader(snapshot)
-    foreign = [one for one in snapshot.queues if not names.is_own(one.name)]
+    foreign = [queue for queue in snapshot.queues if not names.is_own(queue.name)]
     # A queue has one dead-letter exchange, so one wait; further queues that it reaches wait as well.
-    first = ((one, next(reader.delays(one), None)) for one in foreign)
-    loops = [Loop(one, delay, reader.ttl(delay)) for one, delay in first if delay is not None]
-    known = {one.delay.name for one in loops}
-    others = [one for one in foreign if one.name not in known and reader.is_delay(one)]
-    return loops, [Waiting(one, reader.ttl(one), work) for one in others if (work := reader.leads_to(one))]
+    first = ((queue, next(reader.delays(queue), None)) for queue in foreign)
+    loops = [Loop(queue, delay, reader.ttl(delay)) for queue, delay in first if delay is not None]
+    known = {loop.delay.name for loop in loops}
+    others = [queue for queue in foreign if queue.name not in known and reader.is_delay(queue)]
+    return loops, [Waiting(queue, reader.ttl(queue), work) for queue in others if (work := reader.leads_to(queue))]
 
 
 class _Reader:
@@ -58,15 +58,15 @@ class _Reader:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._routes = Routes(snapshot)
-        self._queues = {one.name: one for one in snapshot.queues}
+        self._queues = {queue.name: queue for queue in snapshot.queues}
         self._holds: dict[str, Mapping[str, Any]] = {
-            one.name: merged(one, snapshot.policies, snapshot.operator_policies) for one in snapshot.queues
+            queue.name: merged(queue, snapshot.policies, snapshot.operator_policies) for queue in snapshot.queues
         }
 
     def ttl(self, queue: Standing) -> int:
         """Its message-ttl in ms, 0 without one."""
-        found = self._holds[queue.name].get("message-ttl")
-        return found if isinstance(found, int) and found is not True and found > 0 else 0
+        ttl = self._holds[queue.name].get("message-ttl")
+        return ttl if isinstance(ttl, int) and ttl is not True and ttl > 0 else 0
 
     def is_delay(self, queue: Standing) -> bool:
         """Whether messages only wait in it."""
@@ -80,14 +80,16 @@ class _Reader:
             return []
         # without a key of its own the original one is kept, which for a queue of one purpose is mostly its name
         keys = [key] if isinstance(key, str) else [queue.name]
-        return sorted({found for one in keys for found in self._routes.queues(exchange, one)} - {queue.name})
+        return sorted(
+            {target for candidate in keys for target in self._routes.queues(exchange, candidate)} - {queue.name}
+        )
 
     def delays(self, queue: Standing) -> Iterator[Standing]:
         """The queues in which its dead letters wait before they come back."""
         for name in self.leads_to(queue):
-            one = self._queues.get(name)
-            if one is not None and self.is_delay(one) and self._back(one, queue):
-                yield one
+            delay = self._queues.get(name)
+            if delay is not None and self.is_delay(delay) and self._back(delay, queue):
+                yield delay
 
     def _back(self, delay: Standing, work: Standing) -> bool:
         holds = self._holds[delay.name]
@@ -96,7 +98,7 @@ class _Reader:
             return False
         sent = self._holds[work.name].get("dead-letter-routing-key")
         keys = [key] if isinstance(key, str) else [sent if isinstance(sent, str) else work.name, work.name]
-        return any(work.name in self._routes.queues(exchange, one) for one in keys)
+        return any(work.name in self._routes.queues(exchange, candidate) for candidate in keys)
 
 
 def write(loop: Loop, out: Carried, **more: Any) -> None:  # noqa: ANN401 - members of a policy, or of its definition

@@ -41,27 +41,27 @@ async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
     return plan(policies, snapshot, names, owned, journal=journal, delayed=delayed, attachments=attachments)
 
 
-async def apply(api: Administration, found: Plan, names: Names) -> list[Step]:
+async def apply(api: Administration, vhost_plan: Plan, names: Names) -> list[Step]:
     """Take the steps in their order; the ledger names every policy of ours before it stands and until it is gone.
 
     The steps that were taken.
     """
-    wanted = {one.rule.name for one in found.desired.policies}
-    blocked = {one.name for one in found.notes if one.name}
+    wanted = {policy.rule.name for policy in vhost_plan.desired.policies}
+    blocked = {note.name for note in vhost_plan.notes if note.name}
     mine = wanted - blocked
-    await _note(api, names, found.vhost, mine | found.owned)
-    steps = [step for step in found.steps if step.name not in blocked]
+    await _note(api, names, vhost_plan.vhost, mine | vhost_plan.owned)
+    steps = [step for step in vhost_plan.steps if step.name not in blocked]
     for step in steps:
-        await _take(api, found.vhost, step)
-    await _note(api, names, found.vhost, mine)
+        await _take(api, vhost_plan.vhost, step)
+    await _note(api, names, vhost_plan.vhost, mine)
     return steps
 
 
 async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str] | set[str]) -> None:
     name = ledger.parameter(names, vhost)
-    said = ledger.written(policies)
-    if await api.parameter(name) != said:
-        await api.make((_GLOBAL, name), {"name": name, "value": said})
+    value = ledger.written(policies)
+    if await api.parameter(name) != value:
+        await api.make((_GLOBAL, name), {"name": name, "value": value})
 
 
 async def _take(api: Administration, vhost: str, step: Step) -> None:
@@ -73,8 +73,8 @@ async def _take(api: Administration, vhost: str, step: Step) -> None:
         case Exchange(name=name, kind=kind, arguments=arguments):
             body = {"type": kind, "durable": True, "arguments": dict(arguments)}
             await api.make(("exchanges", vhost, name), body)
-        case Binding() as one:
-            await api.bind(vhost, bound(one))
+        case Binding() as binding:
+            await api.bind(vhost, bound(binding))
         case _ as queue:
             assert not isinstance(queue, Rule)
             await api.make(("queues", vhost, queue.name), {"durable": True, "arguments": dict(queue.arguments)})
@@ -133,32 +133,34 @@ async def remaining(
 
     Without `with_journal` the journal stays, but where it is surely empty.
     """
-    said = await api.parameter(ledger.parameter(names, vhost))
+    value = await api.parameter(ledger.parameter(names, vhost))
     snapshot = await api.snapshot(vhost)
-    mine = (ledger.read(said) | recognised(snapshot.policies, names)) & {one.name for one in snapshot.policies}
+    mine = (ledger.read(value) | recognised(snapshot.policies, names)) & {rule.name for rule in snapshot.policies}
     known = known_names(names)
-    queues = [one for one in snapshot.queues if has_made(one.name, names, known)]
+    queues = [queue for queue in snapshot.queues if has_made(queue.name, names, known)]
     delayed = delayed_exchanges.removable(snapshot, names)
     own = {own_name(names)}
-    now = await count([one.name for one in queues if one.name in known or names.is_delayed(one.name)])
-    journal = [] if with_journal else [one for one in queues if one.name == names.journal and _written(one, now)]
-    queues = [one for one in queues if one not in journal]
+    now = await count([queue.name for queue in queues if queue.name in known or names.is_delayed(queue.name)])
+    journal = (
+        [] if with_journal else [queue for queue in queues if queue.name == names.journal and _written(queue, now)]
+    )
+    queues = [queue for queue in queues if queue not in journal]
     full, passing = _full(snapshot, names, now), [*_held(snapshot, names, now), *_underway(snapshot, mine)]
     return Remains(
         vhost=vhost,
         policies=(*sorted(mine - own), *sorted(mine & own)),
-        exchanges=(*delayed, *sorted(one for one in snapshot.exchanges if one in known)),
-        queues=tuple(one.name for one in queues),
+        exchanges=(*delayed, *sorted(exchange for exchange in snapshot.exchanges if exchange in known)),
+        queues=tuple(queue.name for queue in queues),
         blockers=(*full, *passing),
         kept=(
             *(
-                f"queue {one.name}: the journal, which explains every letter; --with-journal removes it"
-                for one in journal
+                f"queue {queue.name}: the journal, which explains every letter; --with-journal removes it"
+                for queue in journal
             ),
             *_kept(snapshot, policies, names, mine),
             *delayed_exchanges.kept(snapshot, names, delayed),
         ),
-        ledger=said is not None,
+        ledger=value is not None,
         inlets=delayed_exchanges.bindings(snapshot, names),
         delayed=delayed,
         passing=len(passing),
@@ -170,43 +172,49 @@ def _written(journal: Standing, now: Counts) -> bool:
     return bool(journal.messages) or now.get(journal.name, (1, 0))[0] > 0
 
 
-def _counted(one: Standing, now: Counts) -> tuple[int, int]:
+def _counted(queue: Standing, now: Counts) -> tuple[int, int]:
     """Letters and consumers; what a consumer holds is told by its being there."""
-    return now.get(one.name, (one.messages, one.consumers))
+    return now.get(queue.name, (queue.messages, queue.consumers))
 
 
 def _full(snapshot: Snapshot, names: Names, now: Counts) -> list[str]:
     known = known_names(names) - {names.state, names.journal}
-    full = [(one.name, _counted(one, now)[0]) for one in snapshot.queues if one.name in known]
-    said = [
+    full = [(queue.name, _counted(queue, now)[0]) for queue in snapshot.queues if queue.name in known]
+    lines = [
         f"queue {name} holds {letters} {'letter' if letters == 1 else 'letters'}" for name, letters in full if letters
     ]
-    late = [(one.name, _counted(one, now)[0]) for one in snapshot.queues if names.is_delayed(one.name)]
-    return said + [f"queue {name} holds {n} delayed {'message' if n == 1 else 'messages'}" for name, n in late if n]
+    late = [(queue.name, _counted(queue, now)[0]) for queue in snapshot.queues if names.is_delayed(queue.name)]
+    return lines + [f"queue {name} holds {n} delayed {'message' if n == 1 else 'messages'}" for name, n in late if n]
 
 
 def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[str]:
     known = known_names(names) - {names.journal}
-    for one in snapshot.queues:
-        consumers = _counted(one, now)[1]
-        if (one.name in known or names.is_delayed(one.name)) and consumers:
-            yield f"queue {one.name} has a consumer: a router runs; stop it"
+    for queue in snapshot.queues:
+        consumers = _counted(queue, now)[1]
+        if (queue.name in known or names.is_delayed(queue.name)) and consumers:
+            yield f"queue {queue.name} has a consumer: a router runs; stop it"
 
 
 def _underway(snapshot: Snapshot, mine: frozenset[str]) -> Iterator[str]:
-    for one in snapshot.queues:
-        rule = in_force(snapshot.policies, one.name, one.kind)
-        if one.pending and rule is not None and rule.name in mine and STRATEGY in rule.definition:
-            yield f"queue {one.name}: {one.pending} at-least-once deaths are on their way, and would be deleted"
+    for queue in snapshot.queues:
+        rule = in_force(snapshot.policies, queue.name, queue.kind)
+        if queue.pending and rule is not None and rule.name in mine and STRATEGY in rule.definition:
+            yield f"queue {queue.name}: {queue.pending} at-least-once deaths are on their way, and would be deleted"
 
 
 def _kept(snapshot: Snapshot, policies: PolicySet, names: Names, mine: frozenset[str]) -> list[str]:
     """What may look like ours, and is not touched."""
     known = known_names(names)
-    strange = [one.name for one in snapshot.queues if names.is_own(one.name) and not has_made(one.name, names, known)]
+    strange = [
+        queue.name for queue in snapshot.queues if names.is_own(queue.name) and not has_made(queue.name, names, known)
+    ]
     out = [f"queue {name}: not made by the router" for name in strange]
-    out += [f"exchange {one}: not made by the router" for one in snapshot.exchanges if _strange(one, names, known)]
-    out += [f"policy {one.name}: not made by apply" for one in snapshot.policies if _strange(one.name, names, mine)]
+    out += [
+        f"exchange {exchange}: not made by the router"
+        for exchange in snapshot.exchanges
+        if _strange(exchange, names, known)
+    ]
+    out += [f"policy {rule.name}: not made by apply" for rule in snapshot.policies if _strange(rule.name, names, mine)]
     for queue in snapshot.queues:
         exchange = queue.arguments.get("x-dead-letter-exchange")
         if queue.name not in known and exchange in names.inlets:
@@ -220,23 +228,23 @@ def _strange(name: str, names: Names, known: frozenset[str]) -> bool:
     return names.is_own(name) and name not in known
 
 
-async def close_inlets(api: Administration, found: Remains, names: Names) -> None:
+async def close_inlets(api: Administration, remains: Remains, names: Names) -> None:
     """Nothing comes any more: the broker's policies go, all but the one on our own queues, and delayed exchanges."""
-    for name in found.policies:
+    for name in remains.policies:
         if name != own_name(names):
-            await api.remove(("policies", found.vhost, name))
-    for one in found.inlets:
-        await api.unbind(found.vhost, one)
-    for name in found.delayed:
-        await api.remove(("exchanges", found.vhost, name))
+            await api.remove(("policies", remains.vhost, name))
+    for inlet in remains.inlets:
+        await api.unbind(remains.vhost, inlet)
+    for name in remains.delayed:
+        await api.remove(("exchanges", remains.vhost, name))
 
 
-async def remove_rest(api: Administration, found: Remains, names: Names) -> None:
+async def remove_rest(api: Administration, remains: Remains, names: Names) -> None:
     """Exchanges, then queues, then the last policy and the ledger."""
-    for name in found.exchanges:
-        await api.remove(("exchanges", found.vhost, name))
-    for name in found.queues:
-        await api.remove(("queues", found.vhost, name))
-    if own_name(names) in found.policies:
-        await api.remove(("policies", found.vhost, own_name(names)))
-    await api.remove((_GLOBAL, ledger.parameter(names, found.vhost)))
+    for name in remains.exchanges:
+        await api.remove(("exchanges", remains.vhost, name))
+    for name in remains.queues:
+        await api.remove(("queues", remains.vhost, name))
+    if own_name(names) in remains.policies:
+        await api.remove(("policies", remains.vhost, own_name(names)))
+    await api.remove((_GLOBAL, ledger.parameter(names, remains.vhost)))

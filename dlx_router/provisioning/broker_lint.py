@@ -43,19 +43,19 @@ class Checks:
         rights: Mapping[str, str] | None,
     ) -> None:
         self._policies, self._snapshot, self._names, self._rights = policies, snapshot, names, rights
-        self._attachments = [one for one in attachments if one.vhost in {None, snapshot.vhost}]
+        self._attachments = [attachment for attachment in attachments if attachment.vhost in {None, snapshot.vhost}]
         self._routes = Routes(snapshot)
-        self._queues = {one.name: one for one in snapshot.queues}
+        self._queues = {queue.name: queue for queue in snapshot.queues}
         self._ours = recognised(snapshot.policies, names)
         self._desired = desired(policies, snapshot, names, owned=self._ours)
         self._uncaught = [*uncaught(self._desired.uncatchable, self._attachments, snapshot, names)]
 
     def findings(self) -> list[Finding]:
         """All of them, each once."""
-        found: set[Finding] = set()
+        findings: set[Finding] = set()
         dropping: dict[Source, set[str]] = {}
         for queue in self._desired.attended:
-            found.update(self._of_source(queue))
+            findings.update(self._of_source(queue))
             reasons = {*REASONS, *(reason for policy in self._policies.policies for reason in policy.on)}
             for reason in sorted(reasons):
                 policy = self._policies.resolve(
@@ -66,14 +66,14 @@ class Checks:
                 if policy is not None and policy.discard:
                     dropping.setdefault(policy.settings["discard"].source, set()).add(queue.name)
                 elif policy is not None:
-                    found.update(self._of_target(policy, queue, reason))
-        found.update(self._of_discards(dropping))
-        found.update(self._of_streams())
-        found.update(self._of_rules())
-        found.update(self._of_delays())
-        found.update(self._of_guards())
-        found.update(self._of_routers())
-        return sorted(found)
+                    findings.update(self._of_target(policy, queue, reason))
+        findings.update(self._of_discards(dropping))
+        findings.update(self._of_streams())
+        findings.update(self._of_rules())
+        findings.update(self._of_delays())
+        findings.update(self._of_guards())
+        findings.update(self._of_routers())
+        return sorted(findings)
 
     # -- what a policy's letters need -----------------------------------------------------------------------------
 
@@ -145,7 +145,9 @@ class Checks:
     def _write(self, exchange: str, source: Source | None, policy: Effective, queue: Standing) -> Iterator[Finding]:
         if self._rights is None or may(self._rights.get("write", ""), exchange or DEFAULT_EXCHANGE):
             return
-        where = source or next((one.source for one in self._policies.policies if one.name == policy.policy), None)
+        where = source or next(
+            (candidate.source for candidate in self._policies.policies if candidate.name == policy.policy), None
+        )
         if where is not None:
             yield at(
                 where,
@@ -167,9 +169,9 @@ class Checks:
 
     def _of_source(self, queue: Standing) -> Iterator[Finding]:
         holds = merged(queue, self._snapshot.policies, self._snapshot.operator_policies)
-        for one, said in self._uncaught:
-            if one is queue:
-                yield self._about(f"queue {queue.name}", codes.NOT_CATCHABLE, said)
+        for candidate, message in self._uncaught:
+            if candidate is queue:
+                yield self._about(f"queue {queue.name}", codes.NOT_CATCHABLE, message)
         if "max-priority" in holds:
             yield self._about(
                 f"queue {queue.name}",
@@ -256,7 +258,7 @@ class Checks:
         version = self._snapshot.version
         if version >= (3, 12):
             return
-        attended = {one.name for one in self._desired.attended}
+        attended = {queue.name for queue in self._desired.attended}
         for queue in self._snapshot.queues:
             holds = merged(queue, self._snapshot.policies, self._snapshot.operator_policies)
             exchange, key = holds.get("dead-letter-exchange"), holds.get("dead-letter-routing-key")
@@ -280,14 +282,14 @@ class Checks:
                 )
 
     def _of_guards(self) -> Iterator[Finding]:
-        for one in self._attachments:
-            if one.mode != GUARD:
+        for attachment in self._attachments:
+            if attachment.mode != GUARD:
                 continue
             for queue in self._snapshot.queues:
-                why = unguardable(queue, self._snapshot.version) if one.selector.fits(queue.name) else ""
+                why = unguardable(queue, self._snapshot.version) if attachment.selector.fits(queue.name) else ""
                 if why:
                     yield at(
-                        one.source,
+                        attachment.source,
                         codes.NOT_GUARDED,
                         f"queue {shown(queue.name)} cannot be guarded: {why}; "
                         f"let the broker enforce its limits (dlx-router apply), or use a relay",
@@ -295,9 +297,9 @@ class Checks:
                     )
 
     def _of_routers(self) -> Iterator[Finding]:
-        kept = [one for one in self._snapshot.policies if one.name not in self._ours]
-        for said in meetings(self._desired, self._policies, kept, self._snapshot):
-            yield self._about("its routers", codes.TWO_ROUTERS, said)
+        kept = [rule for rule in self._snapshot.policies if rule.name not in self._ours]
+        for message in meetings(self._desired, self._policies, kept, self._snapshot):
+            yield self._about("its routers", codes.TWO_ROUTERS, message)
 
     def _about(self, what: str, code: str, message: str) -> Finding:
         return Finding(f"vhost {self._snapshot.vhost}, {what}", 1, code, Severity.WARNING, message)

@@ -46,7 +46,7 @@ def applies(rule: Rule, queue: str, kind: str) -> bool:
 def in_force(rules: Iterable[Rule], queue: str, kind: str) -> Rule | None:
     """The policy in force; where several of one priority fit, the broker takes any of them."""
     return max(
-        (one for one in rules if named(one, queue, kind) and not unsupported(one.definition, kind)),
+        (rule for rule in rules if named(rule, queue, kind) and not unsupported(rule.definition, kind)),
         key=_priority,
         default=None,
     )
@@ -74,8 +74,8 @@ def _number(value: object) -> bool:
 
 def fits(pattern: str, queue: str) -> bool:
     """Unanchored; a pattern that only the broker understands is taken to fit."""
-    found = _COMPILED[pattern]
-    return found is None or found.search(queue) is not None
+    expression = _COMPILED[pattern]
+    return expression is None or expression.search(queue) is not None
 
 
 def _compiled(pattern: str) -> re.Pattern[str] | None:

@@ -27,15 +27,15 @@ def needs_of(purpose: Purpose, setup: Setup, vhost: str, delayed: Sequence[Delay
     made = (*core(names), *([journal_stream(names)] if setup.journal else []))
     match purpose:
         case Purpose.OBSERVE:
-            found = [*_observing(setup), *_there((*made, *observe(names)), declare=setup.declare)]
+            needs = [*_observing(setup), *_there((*made, *observe(names)), declare=setup.declare)]
         case Purpose.APPLY:
-            found = [*_there((*made, *delayed_exchanges.definitions_of(late, names)), declare=True)]
+            needs = [*_there((*made, *delayed_exchanges.definitions_of(late, names)), declare=True)]
         case Purpose.DESTROY:
-            found = [*_removed(names), *_undelayed(names, late)]
+            needs = [*_removed(names), *_undelayed(names, late)]
         case _:
-            found = []
+            needs = []
     unique: dict[tuple[Right, str], Need] = {}
-    for need in found:
+    for need in needs:
         unique.setdefault((need.right, need.names), need)
     return Grant(vhost, tuple(unique.values()))
 
@@ -50,15 +50,15 @@ def _observing(setup: Setup) -> Iterator[Need]:
 
 def _there(definitions: Iterable[Definition], *, declare: bool) -> Iterator[Need]:
     """What it takes to have them: to declare and bind, or to look only."""
-    for one in definitions:
+    for definition in definitions:
         if declare:
-            yield from _declared(one)
-        elif not isinstance(one, Binding):
-            yield Need(Right.WRITE, escaped(one.name), LOOKS, looks=True)
+            yield from _declared(definition)
+        elif not isinstance(definition, Binding):
+            yield Need(Right.WRITE, escaped(definition.name), LOOKS, looks=True)
 
 
-def _declared(one: Definition) -> Iterator[Need]:
-    match one:
+def _declared(definition: Definition) -> Iterator[Need]:
+    match definition:
         case Exchange(name=name):
             yield Need(Right.CONFIGURE, escaped(name), "declares what the router owns")
         case Queue(name=name, arguments=arguments):
@@ -86,6 +86,6 @@ def _undelayed(names: Names, late: Iterable[Delayed]) -> Iterator[Need]:
     queues = f"{escaped(names.delayed(''))}.*"
     yield Need(Right.CONFIGURE, queues, "looks whether they are empty, and deletes the queues of delayed exchanges")
     yield Need(Right.WRITE, queues, "unbinds them first")
-    for one in late:
-        yield Need(Right.READ, escaped(one.exchange), f"unbinds the queue of delayed exchange {one.exchange}")
-        yield Need(Right.CONFIGURE, escaped(one.exchange), f"deletes delayed exchange {one.exchange}, where ours")
+    for entry in late:
+        yield Need(Right.READ, escaped(entry.exchange), f"unbinds the queue of delayed exchange {entry.exchange}")
+        yield Need(Right.CONFIGURE, escaped(entry.exchange), f"deletes delayed exchange {entry.exchange}, where ours")

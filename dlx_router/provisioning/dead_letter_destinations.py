@@ -18,16 +18,16 @@ Resting = dict[str, frozenset[str]]
 
 def watched(policies: PolicySet, snapshot: Snapshot, names: Names) -> Resting:
     """Each policy with a threshold of `depth` or `oldest` in force for a queue → the queues of its dead letters."""
-    if not any("alert" in keys for one in policies.policies for keys in (one.definition, *one.on.values())):
+    if not any("alert" in keys for policy in policies.policies for keys in (policy.definition, *policy.on.values())):
         return {}
-    routes, found = Routes(snapshot), dict[str, set[str]]()
-    reasons = sorted({*REASONS, *(reason for one in policies.policies for reason in one.on)})
+    routes, resting = Routes(snapshot), dict[str, set[str]]()
+    reasons = sorted({*REASONS, *(reason for policy in policies.policies for reason in policy.on)})
     for queue in snapshot.queues:
         for reason in reasons if not names.is_own(queue.name) else ():
-            one = policies.resolve(vhost=snapshot.vhost, queue=queue.name, reason=reason, queue_type=queue.kind)
-            if one is not None and one.alert is not None and not one.discard:
-                found.setdefault(one.policy, set()).update(_targets(one, queue, reason, routes, snapshot))
-    return {policy: frozenset(queues) for policy, queues in found.items()}
+            effective = policies.resolve(vhost=snapshot.vhost, queue=queue.name, reason=reason, queue_type=queue.kind)
+            if effective is not None and effective.alert is not None and not effective.discard:
+                resting.setdefault(effective.policy, set()).update(_targets(effective, queue, reason, routes, snapshot))
+    return {policy: frozenset(queues) for policy, queues in resting.items()}
 
 
 def _targets(policy: Effective, queue: Standing, reason: str, routes: Routes, snapshot: Snapshot) -> Iterator[str]:
@@ -42,12 +42,12 @@ def _targets(policy: Effective, queue: Standing, reason: str, routes: Routes, sn
 
 def letters(resting: Resting, snapshot: Snapshot) -> dict[str, int]:
     """How many lie there; what lies in a queue of several policies counts for each."""
-    there = {one.name: one.messages for one in snapshot.queues}
+    there = {queue.name: queue.messages for queue in snapshot.queues}
     return {policy: sum(there.get(queue, 0) for queue in queues) for policy, queues in resting.items()}
 
 
 def oldest(resting: Resting, snapshot: Snapshot) -> dict[str, float]:
     """The `timestamp` (epoch s) of the oldest first letter, where the broker tells any."""
-    told = {one.name: one.head_s for one in snapshot.queues if one.head_s is not None}
-    found = {policy: [told[queue] for queue in queues if queue in told] for policy, queues in resting.items()}
-    return {policy: min(stamps) for policy, stamps in found.items() if stamps}
+    heads = {queue.name: queue.head_s for queue in snapshot.queues if queue.head_s is not None}
+    by_policy = {policy: [heads[queue] for queue in queues if queue in heads] for policy, queues in resting.items()}
+    return {policy: min(stamps) for policy, stamps in by_policy.items() if stamps}

@@ -10,14 +10,14 @@ Affixes = tuple[str, str]  # with what their names begin and end
 
 def affixes(policies: PolicySet, vhost: str) -> list[Affixes]:
     """Those that policies of this vhost make."""
-    found: dict[Affixes, None] = {}
+    pairs: dict[Affixes, None] = {}
     for policy in policies.policies:
         queue, kind = policy.selector.text, policy.queue_type
         chain = policies.chain(vhost=vhost, queue=queue, own=False, queue_type=kind) or (policy,)
         effective = PolicySet(chain).resolve(vhost=vhost, queue=queue, reason="rejected", own=False, queue_type=kind)
         if effective is not None and effective.auto_create:
-            found[effective.dlq_prefix, effective.dlq_suffix] = None
-    return [one for one in found if any(one)]
+            pairs[effective.dlq_prefix, effective.dlq_suffix] = None
+    return [pair for pair in pairs if any(pair)]
 
 
 def guards_of(chain: Sequence[Policy], known: Sequence[Affixes]) -> Iterator[str]:

@@ -20,10 +20,10 @@ _BUILT_IN = {"amq.direct": "direct", "amq.topic": "topic", "amq.fanout": "fanout
 def read(data: bytes, parse: Parse = parsed_json, names: Names | None = None) -> Carried:
     """The policies of all vhosts. Raises what rabbitmq.read does."""
     document = parse(data)
-    found = [(one, *detected(one, names or Names())) for one in _snapshots(document)]
-    but = {place for snapshot, loops, _ in found for place in _settled(snapshot, loops)}
+    vhosts = [(snapshot, *detected(snapshot, names or Names())) for snapshot in _snapshots(document)]
+    but = {place for snapshot, loops, _ in vhosts for place in _settled(snapshot, loops)}
     out = rabbitmq.read(data, lambda _: document, but=but)
-    for snapshot, loops, waiting in found:
+    for snapshot, loops, waiting in vhosts:
         for loop in loops:
             _carry(loop, snapshot, out)
         for other in waiting:
@@ -38,7 +38,9 @@ def _carry(loop: Loop, snapshot: Snapshot, out: Carried) -> None:
     kept = {} if rule is None else {key: rule.definition[key] for key in rabbitmq.KEYS if key in rule.definition}
     kept = {key: value for key, value in kept.items() if not key.startswith("dead-letter-")}
     more: dict[str, Any] = {"vhost": snapshot.vhost} if snapshot.vhost else {}
-    highest = max((one.priority for one in snapshot.policies if named(one, work.name, work.kind)), default=0)
+    highest = max(
+        (candidate.priority for candidate in snapshot.policies if named(candidate, work.name, work.kind)), default=0
+    )
     more |= {"priority": highest} if highest else {}
     write(loop, out, **more, definition=kept, inherit=False)
     out.leave(f"queue {loop.delay.name}", NO_CONSUMERS.format(work.name))
@@ -47,11 +49,11 @@ def _carry(loop: Loop, snapshot: Snapshot, out: Carried) -> None:
 def _settled(snapshot: Snapshot, loops: list[Loop]) -> Iterator[tuple[str, str | None, str]]:
     """What has no policy of its own any more: both queues of each loop, and policies of queues that only wait."""
     vhost = snapshot.vhost or None
-    waits = {one.delay.name for one in loops}
-    for name in waits.union(one.work.name for one in loops):
+    waits = {loop.delay.name for loop in loops}
+    for name in waits.union(loop.work.name for loop in loops):
         yield "queue", vhost, name
     for rule in snapshot.policies:
-        about = {one.name for one in snapshot.queues if in_force(snapshot.policies, one.name, one.kind) is rule}
+        about = {queue.name for queue in snapshot.queues if in_force(snapshot.policies, queue.name, queue.kind) is rule}
         if about and about <= waits:
             yield "policy", vhost, rule.name
 
@@ -64,13 +66,13 @@ def _snapshots(document: Any) -> Iterator[Snapshot]:  # noqa: ANN401 - anybody's
     kinds = ("queues", "exchanges", "bindings", "policies")
     parts = {kind: [*_by_vhost(document, kind, alone if isinstance(alone, str) else "")] for kind in kinds}
     for vhost in sorted({vhost for vhost, _ in parts["queues"]}):
-        of = {kind: [one for where, one in found if where == vhost] for kind, found in parts.items()}
-        exchanges = [one for one in of["exchanges"] if isinstance(one.get("type"), str)]
+        of = {kind: [item for where, item in items if where == vhost] for kind, items in parts.items()}
+        exchanges = [exchange for exchange in of["exchanges"] if isinstance(exchange.get("type"), str)]
         yield Snapshot(
             vhost=vhost,
             version=(0,),
             queues=tuple(map(_standing, of["queues"])),
-            exchanges=_BUILT_IN | {one["name"]: one["type"] for one in exchanges},
+            exchanges=_BUILT_IN | {exchange["name"]: exchange["type"] for exchange in exchanges},
             bindings=tuple(map(bound_of, filter(_is_binding, of["bindings"]))),
             policies=tuple(map(rule_of, filter(_is_rule, of["policies"]))),
             alternates=_alternates(exchanges),
@@ -78,32 +80,32 @@ def _snapshots(document: Any) -> Iterator[Snapshot]:  # noqa: ANN401 - anybody's
 
 
 def _by_vhost(document: Mapping[str, Any], kind: str, alone: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    found = document.get(kind)
-    for one in found if isinstance(found, list) else ():
-        if isinstance(one, Mapping) and (kind == "bindings" or isinstance(one.get("name"), str)):
-            vhost = one.get("vhost", alone)
+    items = document.get(kind)
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, Mapping) and (kind == "bindings" or isinstance(item.get("name"), str)):
+            vhost = item.get("vhost", alone)
             if isinstance(vhost, str):
-                yield vhost, one
+                yield vhost, item
 
 
-def _standing(one: Mapping[str, Any]) -> Standing:
-    said = one.get("arguments")
-    arguments = said if isinstance(said, Mapping) else {}
-    kind = one.get("type") or arguments.get("x-queue-type")
-    return Standing(one["name"], kind if isinstance(kind, str) else "classic", arguments)
+def _standing(queue: Mapping[str, Any]) -> Standing:
+    value = queue.get("arguments")
+    arguments = value if isinstance(value, Mapping) else {}
+    kind = queue.get("type") or arguments.get("x-queue-type")
+    return Standing(queue["name"], kind if isinstance(kind, str) else "classic", arguments)
 
 
-def _is_binding(one: Mapping[str, Any]) -> bool:
-    return all(isinstance(one.get(key), str) for key in ("source", "destination", "destination_type", "routing_key"))
+def _is_binding(item: Mapping[str, Any]) -> bool:
+    return all(isinstance(item.get(key), str) for key in ("source", "destination", "destination_type", "routing_key"))
 
 
-def _is_rule(one: Mapping[str, Any]) -> bool:
-    priority = one.get("priority", 0)
-    plain = isinstance(one.get("pattern"), str) and isinstance(one.get("definition"), Mapping)
-    return plain and isinstance(priority, int) and isinstance(one.get("apply-to", "all"), str)
+def _is_rule(item: Mapping[str, Any]) -> bool:
+    priority = item.get("priority", 0)
+    plain = isinstance(item.get("pattern"), str) and isinstance(item.get("definition"), Mapping)
+    return plain and isinstance(priority, int) and isinstance(item.get("apply-to", "all"), str)
 
 
 def _alternates(exchanges: list[Mapping[str, Any]]) -> dict[str, str]:
-    said = ((one["name"], one.get("arguments")) for one in exchanges)
-    found = ((name, more.get("alternate-exchange")) for name, more in said if isinstance(more, Mapping))
-    return {name: other for name, other in found if isinstance(other, str)}
+    pairs = ((exchange["name"], exchange.get("arguments")) for exchange in exchanges)
+    alternates = ((name, more.get("alternate-exchange")) for name, more in pairs if isinstance(more, Mapping))
+    return {name: other for name, other in alternates if isinstance(other, str)}

@@ -17,23 +17,23 @@ TYPES: Final = frozenset({"fanout", "topic"})
 
 def here(entries: Iterable[Delayed], vhost: str) -> list[Delayed]:
     """The entries for one vhost."""
-    return [one for one in entries if one.vhost in {None, vhost}]
+    return [entry for entry in entries if entry.vhost in {None, vhost}]
 
 
 def definitions_of(entries: Iterable[Delayed], names: Names) -> list[Definition]:
     """What the entries need."""
-    return [definition for one in entries for definition in delayed(names, one.exchange)]
+    return [definition for entry in entries for definition in delayed(names, entry.exchange)]
 
 
 def unfit(entries: Iterable[Delayed], snapshot: Snapshot) -> dict[str, str]:
     """The exchanges that stand and cannot be delayed by us → why; a binding would not bring every message."""
-    found: dict[str, str] = {}
-    for name in (one.exchange for one in entries if one.exchange in snapshot.exchanges):
+    reasons: dict[str, str] = {}
+    for name in (entry.exchange for entry in entries if entry.exchange in snapshot.exchanges):
         kind = snapshot.exchanges[name]
         durable = name in snapshot.durable_exchanges and name not in snapshot.auto_delete
         if kind not in TYPES or not durable:
-            found[name] = f"is of type {kind}" if kind not in TYPES else "is not durable"
-    return found
+            reasons[name] = f"is of type {kind}" if kind not in TYPES else "is not durable"
+    return reasons
 
 
 def removable(snapshot: Snapshot, names: Names) -> tuple[str, ...]:
@@ -43,23 +43,27 @@ def removable(snapshot: Snapshot, names: Names) -> tuple[str, ...]:
 
 
 def _others(snapshot: Snapshot, names: Names, exchange: str) -> list[str]:
-    bound = (one.destination for one in snapshot.bindings if exchange in {one.source, _exchange(one)})
-    return sorted(one for one in bound if one != names.delayed(exchange))
+    bound = (binding.destination for binding in snapshot.bindings if exchange in {binding.source, _exchange(binding)})
+    return sorted(destination for destination in bound if destination != names.delayed(exchange))
 
 
-def _exchange(one: Bound) -> str | None:
-    return None if one.to_queue else one.destination
+def _exchange(binding: Bound) -> str | None:
+    return None if binding.to_queue else binding.destination
 
 
 def bindings(snapshot: Snapshot, names: Names) -> tuple[Bound, ...]:
     """By which messages come into queues of delayed exchanges; the default exchange's cannot be taken away."""
-    return tuple(one for one in snapshot.bindings if one.to_queue and names.is_delayed(one.destination) and one.source)
+    return tuple(
+        binding
+        for binding in snapshot.bindings
+        if binding.to_queue and names.is_delayed(binding.destination) and binding.source
+    )
 
 
 def kept(snapshot: Snapshot, names: Names, removed: Sequence[str]) -> Iterator[str]:
     """Exchanges that stay, and what is published to them then."""
     marked = {name for name, prefix in snapshot.marks.items() if prefix == names.prefix}
-    sources = {one.source for one in bindings(snapshot, names)} | marked
+    sources = {binding.source for binding in bindings(snapshot, names)} | marked
     for name in sorted(sources - set(removed)):
         others = _others(snapshot, names, name)
         if name in marked:

@@ -75,14 +75,14 @@ def desired(policies: PolicySet, snapshot: Snapshot, names: Names, *, owned: Ite
     But for those of other routers: what they catch is theirs.
     """
     mine, routers = frozenset(owned), others(snapshot, names, frozenset(owned))
-    foreign = [one for one in snapshot.policies if one.name not in mine | routers.policies]
+    foreign = [rule for rule in snapshot.policies if rule.name not in mine | routers.policies]
     plan = _Planner(policies, snapshot, names, foreign, routers)
     attended = plan.attended()
     written = plan.written(attended) if policies.policies else []
-    above = (*foreign, *(one.rule for one in written), *(rule for rule, _ in routers.catching))
-    top = max((one.priority for one in above), default=0)
+    above = (*foreign, *(policy.rule for policy in written), *(rule for rule, _ in routers.catching))
+    top = max((rule.priority for rule in above), default=0)
     own = own_rule(names, max(OWN_PRIORITY, top + 1))
-    uncatchable = [(one, target) for one in attended if (target := foreign_target(one, names)) is not None]
+    uncatchable = [(queue, target) for queue in attended if (target := foreign_target(queue, names)) is not None]
     return Desired((Written(own), *written), tuple(attended), tuple(uncatchable), routers)
 
 
@@ -101,7 +101,7 @@ class _Planner:
 
     def attended(self) -> list[Standing]:
         """The queues that some policy names and that can have dead letters of ours."""
-        return [one for one in self._snapshot.queues if self._chain(one)]
+        return [queue for queue in self._snapshot.queues if self._chain(queue)]
 
     def _chain(self, queue: Standing) -> tuple[Policy, ...]:
         if queue.kind not in KINDS or self._names.is_own(queue.name) or queue.name.startswith("amq."):
@@ -113,27 +113,27 @@ class _Planner:
 
     def _dead_letter_queues(self) -> frozenset[str]:
         """The names that auto-created dead-letter queues of queues that stand have or would have."""
-        found: set[str] = set()
-        for one in self._snapshot.queues:
+        names: set[str] = set()
+        for queue in self._snapshot.queues:
             effective = self._policies.resolve(
-                vhost=self._vhost, queue=one.name, reason="rejected", own=False, queue_type=one.kind
+                vhost=self._vhost, queue=queue.name, reason="rejected", own=False, queue_type=queue.kind
             )
-            if effective is not None and effective.auto_create and not self._names.is_own(one.name):
-                found.add(dead_letter_queue(effective, one.name))
-        return frozenset(found)
+            if effective is not None and effective.auto_create and not self._names.is_own(queue.name):
+                names.add(dead_letter_queue(effective, queue.name))
+        return frozenset(names)
 
     # -- regions --------------------------------------------------------------------------------------------------
 
     def written(self, attended: Sequence[Standing]) -> list[Written]:
         """The policies, highest priority first."""
-        wanted_of = {one.name: self._region(one) for one in attended}
-        regions = self._kept([*self._general(), *(one for one in wanted_of.values() if not one.names)])
-        exact = [one for one in wanted_of.values() if one.names]
-        found = self._numbered([*together(exact), *regions], wanted_of)
-        wrong = [one for one in attended if not self._right(one, wanted_of[one.name], found)]
+        wanted_of = {queue.name: self._region(queue) for queue in attended}
+        regions = self._kept([*self._general(), *(region for region in wanted_of.values() if not region.names)])
+        exact = [region for region in wanted_of.values() if region.names]
+        numbered = self._numbered([*together(exact), *regions], wanted_of)
+        wrong = [queue for queue in attended if not self._right(queue, wanted_of[queue.name], numbered)]
         if not wrong:
-            return found
-        exact += [self._exactly(one, wanted_of[one.name]) for one in wrong]
+            return numbered
+        exact += [self._exactly(queue, wanted_of[queue.name]) for queue in wrong]
         return self._numbered([*together(exact), *regions], wanted_of)
 
     def _region(self, queue: Standing) -> Region:
@@ -165,7 +165,7 @@ class _Planner:
     def _general(self) -> Iterable[Region]:
         """What each policy means for queues that do not stand yet."""
         covering = Covering(self._policies)
-        trivial = [one for one in self._foreign if selector_regex.is_every(one.pattern)]
+        trivial = [rule for rule in self._foreign if selector_regex.is_every(rule.pattern)]
         for policy in self._policies.policies:
             if policy.vhost not in {None, self._vhost}:
                 continue
@@ -173,7 +173,7 @@ class _Planner:
             if kind is not None and not self._typed:
                 continue
             chain = [*covering.of(policy)]
-            chain = until_cut(one for one in chain if one.apply_to in {EVERY_KIND, policy.apply_to})
+            chain = until_cut(member for member in chain if member.apply_to in {EVERY_KIND, policy.apply_to})
             if policy in chain:
                 is_one = policy.selector.kind is SelectorKind.QUEUE
                 name = policy.selector.text if is_one else "\0"
@@ -190,42 +190,42 @@ class _Planner:
     def _kept(self, regions: Sequence[Region]) -> list[Region]:
         """Without those that a wider region of equal content serves."""
         by_rank = sorted(
-            {(one.members, one.shard): one for one in regions}.items(),
-            key=lambda found: (len(found[0][0]), found[1].pattern(), found[0][1] or 0),
+            {(region.members, region.shard): region for region in regions}.items(),
+            key=lambda item: (len(item[0][0]), item[1].pattern(), item[0][1] or 0),
         )
         kept: list[Region] = []
         by_member: dict[object, list[tuple[frozenset[object], Region]]] = {}  # each by one of its members
-        for (members, _), one in by_rank:
-            near = [found for member in members for found in by_member.get(member, ())]
-            wider = [(its, other) for its, other in near if its < members and may_share(one, other)]
+        for (members, _), region in by_rank:
+            near = [entry for member in members for entry in by_member.get(member, ())]
+            wider = [(its, other) for its, other in near if its < members and may_share(region, other)]
             best = max((len(its) for its, _ in wider), default=-1)
             over = [other for its, other in wider if len(its) == best]
-            if not over or any(other.wanted.content != one.wanted.content for other in over):
-                kept.append(one)
-                by_member.setdefault(next(iter(members)), []).append((members, one))
+            if not over or any(other.wanted.content != region.wanted.content for other in over):
+                kept.append(region)
+                by_member.setdefault(next(iter(members)), []).append((members, region))
         return kept
 
     # -- numbers --------------------------------------------------------------------------------------------------
 
     def _numbered(self, regions: Sequence[Region], wanted_of: dict[str, Region]) -> list[Written]:
         """Regions of one rank and content share a policy; ranks are two priorities apart, for the two policies."""
-        base = max((one.priority for one in self._foreign), default=0)
-        ranked = sorted(regions, key=lambda one: (rank(one), repr(one.wanted.content), one.kind or ""))
+        base = max((rule.priority for rule in self._foreign), default=0)
+        ranked = sorted(regions, key=lambda region: (rank(region), repr(region.wanted.content), region.kind or ""))
         out: list[Written] = []
         grouped = [[*group] for _, group in groupby(ranked, key=rank)]
         for step, group in enumerate(grouped):
-            for _, same in groupby(group, key=lambda one: (repr(one.wanted.content), one.kind)):
+            for _, same in groupby(group, key=lambda region: (repr(region.wanted.content), region.kind)):
                 for some in self._portions(same):
-                    out += self._two(some, max(base, 0) + 2 * step + 1)
+                    out += self._pair(some, max(base, 0) + 2 * step + 1)
         out = _once(reversed(out))
         serves = self._serves(wanted_of, out)
-        return [Written(one.rule, one.keys, tuple(sorted(serves.get(id(one.rule), ())))) for one in out]
+        return [Written(policy.rule, policy.keys, tuple(sorted(serves.get(id(policy.rule), ())))) for policy in out]
 
     def _portions(self, same: Iterable[Region]) -> Iterable[list[Region]]:
         """As many in one policy as its expression has room for."""
         portion: list[Region] = []
-        for one in same:
-            for part in parts(one) if one.names else (one,):
+        for region in same:
+            for part in parts(region) if region.names else (region,):
                 if portion and size(self._expression([*portion, part])) > MOST_EXPRESSION:
                     yield portion
                     portion = []
@@ -235,18 +235,18 @@ class _Planner:
 
     def _expression(self, same: Sequence[Region]) -> str:
         """Of regions of one content, and so of one shard."""
-        shard, patterns = same[0].shard, [one.pattern() for one in same]
-        if shard is not None and not all(one.is_exact for one in same):
+        shard, patterns = same[0].shard, [region.pattern() for region in same]
+        if shard is not None and not all(region.is_exact for region in same):
             looks = selector_regex.of_shard(shard, self._names.shards)
             expression = selector_regex.of_many(patterns, looks)
         elif len(patterns) > FEW:
             expression = selector_regex.of_many(patterns)
         else:
             expression = selector_regex.either(patterns)
-        guards = [one for region in same if not region.names for one in guards_of(region.chain, self._affixes)]
+        guards = [guard for region in same if not region.names for guard in guards_of(region.chain, self._affixes)]
         return selector_regex.except_for(expression, guards)
 
-    def _two(self, same: Sequence[Region], priority: int) -> list[Written]:
+    def _pair(self, same: Sequence[Region], priority: int) -> list[Written]:
         """The lower one is what every type takes, the higher one what only quorum queues take."""
         first, expression = same[0], self._expression(same)
         apply_to = f"{first.kind}_queues" if first.kind and self._typed else "queues"
@@ -254,9 +254,9 @@ class _Planner:
         higher = (first.wanted.full, priority + 1) if first.kind != "classic" else None
         if lower and higher and plain(lower[0]) == plain(higher[0]):
             higher = None
-        return [self._one(expression, keys, at, apply_to) for keys, at in filter(None, (lower, higher))]
+        return [self._rabbit_policy(expression, keys, at, apply_to) for keys, at in filter(None, (lower, higher))]
 
-    def _one(self, expression: str, keys: Definition, priority: int, apply_to: str) -> Written:
+    def _rabbit_policy(self, expression: str, keys: Definition, priority: int, apply_to: str) -> Written:
         rule = Rule("", expression, dict(plain(keys)), priority, apply_to)
         return Written(replace(rule, name=name_of(rule, self._names)), keys)
 
@@ -267,18 +267,18 @@ class _Planner:
 
     # -- proof ----------------------------------------------------------------------------------------------------
 
-    def _rules(self, found: Sequence[Written]) -> list[Rule]:
-        return [*(one.rule for one in found), *self._foreign]
+    def _rules(self, written: Sequence[Written]) -> list[Rule]:
+        return [*(policy.rule for policy in written), *self._foreign]
 
-    def _right(self, queue: Standing, region: Region, found: Sequence[Written]) -> bool:
-        rule = in_force(self._rules(found), queue.name, queue.kind)
+    def _right(self, queue: Standing, region: Region, written: Sequence[Written]) -> bool:
+        rule = in_force(self._rules(written), queue.name, queue.kind)
         keys = region.wanted.full if queue.kind == "quorum" else region.wanted.common
         return rule is not None and rule.definition == dict(plain(keys))
 
-    def _serves(self, wanted_of: dict[str, Region], found: Sequence[Written]) -> dict[int, list[str]]:
+    def _serves(self, wanted_of: dict[str, Region], written: Sequence[Written]) -> dict[int, list[str]]:
         """Which queues each rule is in force for."""
         kinds = {queue.name: queue.kind for queue in self._snapshot.queues}
-        rules, out = self._rules(found), dict[int, list[str]]()
+        rules, out = self._rules(written), dict[int, list[str]]()
         for name in wanted_of:
             out.setdefault(id(in_force(rules, name, kinds[name])), []).append(name)
         return out
@@ -287,6 +287,6 @@ class _Planner:
 def _once(highest_first: Iterable[Written]) -> list[Written]:
     """Without those that one of higher priority repeats: they would never be in force, and have its name."""
     kept: dict[str, Written] = {}
-    for one in highest_first:
-        kept.setdefault(one.rule.name, one)
+    for policy in highest_first:
+        kept.setdefault(policy.rule.name, policy)
     return [*kept.values()]

@@ -20,7 +20,7 @@ def parameter(names: Names, vhost: str) -> str:
 def read(value: Any) -> frozenset[str]:  # noqa: ANN401 - somebody else may have written it
     """The names of our policies; what cannot be read names none, so that nothing is taken for ours."""
     policies = value.get("policies") if isinstance(value, dict) else None
-    return frozenset(one for one in policies if isinstance(one, str)) if isinstance(policies, list) else frozenset()
+    return frozenset(name for name in policies if isinstance(name, str)) if isinstance(policies, list) else frozenset()
 
 
 def written(policies: Iterable[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Others:
 
     def owns(self, name: str) -> bool:
         """Whether a queue is another router's own."""
-        return any(one.is_own(name) for one in self.routers)
+        return any(router.is_own(name) for router in self.routers)
 
     @property
     def policies(self) -> frozenset[str]:
@@ -34,14 +34,14 @@ class Others:
 
 def others(snapshot: Snapshot, names: Names, owned: frozenset[str]) -> Others:
     """Known by the policies that their apply made, and by their queues. `owned`: names of policies that are ours."""
-    there = {one.name for one in snapshot.queues}
-    rules = [one for one in snapshot.policies if one.name not in owned]
-    shields = {one.name: prefix for one in rules if (prefix := _shielded(one)) is not None}
-    found = {*shields.values(), *(prefix for one in rules if (prefix := _maker(one)) is not None)}
-    found |= {prefix for one in there if (prefix := _by_queues(one, there)) is not None}
-    routers = tuple(Names(one) for one in sorted(found - {names.prefix}))
-    inboxes = {inbox: one.prefix for one in routers for inbox in one.inlets}
-    catching = [(one, inboxes.get(str(one.definition.get(_EXCHANGE)))) for one in rules]
+    there = {queue.name for queue in snapshot.queues}
+    rules = [rule for rule in snapshot.policies if rule.name not in owned]
+    shields = {rule.name: prefix for rule in rules if (prefix := _shielded(rule)) is not None}
+    prefixes = {*shields.values(), *(prefix for rule in rules if (prefix := _maker(rule)) is not None)}
+    prefixes |= {prefix for queue in there if (prefix := _by_queues(queue, there)) is not None}
+    routers = tuple(Names(prefix) for prefix in sorted(prefixes - {names.prefix}))
+    inboxes = {inbox: router.prefix for router in routers for inbox in router.inlets}
+    catching = [(rule, inboxes.get(str(rule.definition.get(_EXCHANGE)))) for rule in rules]
     return Others(
         routers,
         frozenset(name for name, prefix in shields.items() if prefix != names.prefix),

@@ -28,18 +28,18 @@ def own_rule(names: Names, priority: int) -> Rule:
 def is_own_rule(rule: Rule, names: Names) -> bool:
     """Whether it is that policy, of however many shards."""
     own = own_rule(names, rule.priority)
-    return any(rule == replace(own, definition=one) for one in (HARMLESS, SPREAD))
+    return any(rule == replace(own, definition=definition) for definition in (HARMLESS, SPREAD))
 
 
 def name_of(rule: Rule, names: Names) -> str:
     """`<prefix>.<hash8>` of all but the priority, so that a policy of ours is known by its own content."""
-    said = dumps([rule.pattern, dict(rule.definition), rule.apply_to], sort_keys=True).encode()
-    return f"{names.prefix}.{blake2b(said, digest_size=4).hexdigest()}"
+    content = dumps([rule.pattern, dict(rule.definition), rule.apply_to], sort_keys=True).encode()
+    return f"{names.prefix}.{blake2b(content, digest_size=4).hexdigest()}"
 
 
 def recognised(rules: Iterable[Rule], names: Names) -> frozenset[str]:
     """The policies that are surely ours, whatever the ledger says: name and content belong together."""
-    return frozenset(one.name for one in rules if one.name == name_of(one, names) or is_own_rule(one, names))
+    return frozenset(rule.name for rule in rules if rule.name == name_of(rule, names) or is_own_rule(rule, names))
 
 
 def _escaped(names: Names) -> str:

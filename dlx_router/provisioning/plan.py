@@ -78,12 +78,12 @@ class Plan:
     @property
     def conflicts(self) -> tuple[Note, ...]:
         """The notes that say why something cannot be as the policies want it."""
-        return tuple(one for one in self.notes if one.conflict)
+        return tuple(note for note in self.notes if note.conflict)
 
     @property
     def is_refused(self) -> bool:
         """Whether apply changes nothing, as a note says."""
-        return any(one.stops for one in self.notes)
+        return any(note.stops for note in self.notes)
 
 
 def plan(  # noqa: PLR0913 - what a plan is made of, by its names
@@ -101,16 +101,16 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     want = desired(policies, snapshot, names, owned=owned)
     late = delayed_exchanges.here(delayed, snapshot.vhost)
     unfit = delayed_exchanges.unfit(late, snapshot)
-    fit = delayed_exchanges.definitions_of((one for one in late if one.exchange not in unfit), names)
+    fit = delayed_exchanges.definitions_of((entry for entry in late if entry.exchange not in unfit), names)
     made = [*core(names), *([journal_stream(names)] if journal else []), *fit]
     steps = _ordered([*_things(snapshot, made), *_policies(want, snapshot, owned)], names)
     notes = [*_meetings(want, policies, snapshot, owned)]
     left = uncaught(want.uncatchable, attachments, snapshot, names)
-    notes += [Note(NOT_CATCHABLE, said, conflict=True) for _, said in left]
+    notes += [Note(NOT_CATCHABLE, message, conflict=True) for _, message in left]
     notes += [*_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned), *_undelayed(unfit)]
     notes += [*unnamed_inboxes(snapshot, names), *_too_long(want), *_foreign(snapshot, names)]
     changing = {(step.what, step.name) for step in steps}
-    every = [*(_called(one) for one in made), *(("policy", one.rule.name) for one in want.policies)]
+    every = [*(_called(definition) for definition in made), *(("policy", policy.rule.name) for policy in want.policies)]
     unchanged = tuple(f"{what} {name}" for what, name in every if (what, name) not in changing)
     return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned, unchanged)
 
@@ -118,7 +118,7 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
 def _ordered(steps: list[Step], names: Names) -> list[Step]:
     """Where there are inbox shards, the policy first that says which nodes lead them: it is read with a declaration."""
     own = own_name(names)
-    return sorted(steps, key=lambda one: one.name != own) if names.shards > 1 else steps
+    return sorted(steps, key=lambda step: step.name != own) if names.shards > 1 else steps
 
 
 def unnamed_inboxes(snapshot: Snapshot, names: Names) -> Iterator[Note]:
@@ -127,32 +127,36 @@ def unnamed_inboxes(snapshot: Snapshot, names: Names) -> Iterator[Note]:
     for queue in snapshot.queues:
         if queue.name not in names.unnamed_inboxes:
             continue
-        said = f"queue {queue.name} is an inbox that DLX_ROUTER_INBOX_SHARDS={names.shards} does not name"
-        leads = [one.name for one in snapshot.queues if one.arguments.get(f"x-{EXCHANGE}") == queue.name]
-        leads += [f"policy {one.name}" for one in snapshot.policies if one.definition.get(EXCHANGE) == queue.name]
+        text = f"queue {queue.name} is an inbox that DLX_ROUTER_INBOX_SHARDS={names.shards} does not name"
+        leads = [source.name for source in snapshot.queues if source.arguments.get(f"x-{EXCHANGE}") == queue.name]
+        leads += [f"policy {rule.name}" for rule in snapshot.policies if rule.definition.get(EXCHANGE) == queue.name]
         if queue.messages and queue.consumers:
-            said += f": a router takes the {queue.messages} letters in it"
+            text += f": a router takes the {queue.messages} letters in it"
         elif queue.messages:
-            said += (
+            text += (
                 f": {queue.messages} letters lie in it, and nobody takes them; start a router, or see what a running "
                 f"one says of it (/readyz)"
             )
         elif leads:
-            said += f", and dead letters still come there: {', '.join(leads[:_SHOWN])}"
+            text += f", and dead letters still come there: {', '.join(leads[:_SHOWN])}"
         elif is_underway:
-            said += ", and dead letters may be on their way there"
+            text += ", and dead letters may be on their way there"
         else:
-            said += "; it is empty: delete the queue and the exchange of that name"
-        yield Note(UNNAMED_INBOX, said)
+            text += "; it is empty: delete the queue and the exchange of that name"
+        yield Note(UNNAMED_INBOX, text)
 
 
 def _foreign(snapshot: Snapshot, names: Names) -> Iterator[Note]:
     """Queues of ours that somebody else declared: while they stand no router consumes, and nothing is led there."""
-    there = {one.name: one for one in snapshot.queues}
-    for one in declared.owned(names, there):
-        if isinstance(one, Queue) and (now := there.get(one.name)) is not None:
-            found = declared.Found(now.kind, now.arguments, durable=now.durable, exclusive=now.exclusive)
-            odd = [str(one) for one in declared.of_queue(one, found, names, snapshot.version) if one.harmful]
+    there = {queue.name: queue for queue in snapshot.queues}
+    for definition in declared.owned(names, there):
+        if isinstance(definition, Queue) and (now := there.get(definition.name)) is not None:
+            standing = declared.Found(now.kind, now.arguments, durable=now.durable, exclusive=now.exclusive)
+            odd = [
+                str(difference)
+                for difference in declared.of_queue(definition, standing, names, snapshot.version)
+                if difference.harmful
+            ]
             if odd:
                 text = (
                     f"{'; '.join(odd)}; somebody else declared it, and no router consumes in the vhost meanwhile: {NOW}"
@@ -162,60 +166,60 @@ def _foreign(snapshot: Snapshot, names: Names) -> Iterator[Note]:
 
 def _too_long(want: Desired) -> Iterator[Note]:
     """What one selector and the policies that it displaces ask for together."""
-    for one in want.policies:
-        if (found := size(one.rule.pattern)) > MOST_EXPRESSION:
+    for policy in want.policies:
+        if (n := size(policy.rule.pattern)) > MOST_EXPRESSION:
             text = (
-                f'policy "{one.rule.name}": its expression has {found} bytes, and RabbitMQ takes {MOST_EXPRESSION:,}, '
-                f"so it is left out ({one.rule.pattern[:80]}…); write a shorter selector, or several"
+                f'policy "{policy.rule.name}": its expression has {n} bytes, and RabbitMQ takes {MOST_EXPRESSION:,}, '
+                f"so it is left out ({policy.rule.pattern[:80]}…); write a shorter selector, or several"
             )
-            yield Note(TOO_LONG, text, conflict=True, name=one.rule.name)
+            yield Note(TOO_LONG, text, conflict=True, name=policy.rule.name)
 
 
-def _called(one: Definition) -> tuple[str, str]:
+def _called(definition: Definition) -> tuple[str, str]:
     """What it is and its name, as a step has them."""
-    name = f"{one.exchange} → {one.queue}" if isinstance(one, Binding) else one.name
-    return type(one).__name__.lower(), name
+    name = f"{definition.exchange} → {definition.queue}" if isinstance(definition, Binding) else definition.name
+    return type(definition).__name__.lower(), name
 
 
 def _things(snapshot: Snapshot, everything: Sequence[Definition]) -> Iterator[Step]:
     """Exchanges, then queues, then bindings, each only where it is not there: what exists is never declared again."""
-    queues = {one.name for one in snapshot.queues}
-    bound = {(one.source, one.destination, one.key) for one in snapshot.bindings if one.to_queue}
+    queues = {queue.name for queue in snapshot.queues}
+    bound = {(binding.source, binding.destination, binding.key) for binding in snapshot.bindings if binding.to_queue}
     for kind in _ORDER:
-        for one in everything:
-            if not isinstance(one, kind):
+        for definition in everything:
+            if not isinstance(definition, kind):
                 continue
-            if isinstance(one, Binding):
-                there = (one.exchange, one.queue, one.key) in bound
+            if isinstance(definition, Binding):
+                there = (definition.exchange, definition.queue, definition.key) in bound
             else:
-                there = one.name in (snapshot.exchanges if isinstance(one, Exchange) else queues)
+                there = definition.name in (snapshot.exchanges if isinstance(definition, Exchange) else queues)
             if not there:
-                yield Step(Action.ADD, *_called(one), one)
+                yield Step(Action.ADD, *_called(definition), definition)
 
 
 def _policies(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Step]:
     """New and changed ones first, then those that nothing needs any more: no queue is without one in between."""
-    there = {one.name: one for one in snapshot.policies}
-    for one in want.policies:
-        now = there.get(one.rule.name)
+    there = {rule.name: rule for rule in snapshot.policies}
+    for policy in want.policies:
+        now = there.get(policy.rule.name)
         if now is None:
-            yield Step(Action.ADD, "policy", one.rule.name, one)
-        elif not same(now, one.rule) and one.rule.name in owned:
-            yield Step(Action.CHANGE, "policy", one.rule.name, one, now)
-    wanted = {one.rule.name for one in want.policies}
+            yield Step(Action.ADD, "policy", policy.rule.name, policy)
+        elif not same(now, policy.rule) and policy.rule.name in owned:
+            yield Step(Action.CHANGE, "policy", policy.rule.name, policy, now)
+    wanted = {policy.rule.name for policy in want.policies}
     for name in sorted((owned & there.keys()) - wanted):
         yield Step(Action.REMOVE, "policy", name, there[name], there[name])
 
 
-def same(one: Rule, other: Rule) -> bool:
+def same(rule: Rule, other: Rule) -> bool:
     """Whether the broker would do the same for both."""
-    return one.body() == other.body()
+    return rule.body() == other.body()
 
 
 def _meetings(want: Desired, policies: PolicySet, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:
-    kept = [one for one in snapshot.policies if one.name not in owned]
-    for said in meetings(want, policies, kept, snapshot):
-        yield Note(TWO_ROUTERS, said, conflict=True, stops=True)
+    kept = [rule for rule in snapshot.policies if rule.name not in owned]
+    for message in meetings(want, policies, kept, snapshot):
+        yield Note(TWO_ROUTERS, message, conflict=True, stops=True)
 
 
 def _undelayed(unfit: Mapping[str, str]) -> Iterator[Note]:
@@ -230,24 +234,27 @@ def _undelayed(unfit: Mapping[str, str]) -> Iterator[Note]:
 
 def _taken(want: Desired, snapshot: Snapshot, names: Names, owned: frozenset[str]) -> Iterator[Note]:
     """Policies that are not ours and stand where ours should."""
-    wanted = {one.rule.name: one.rule for one in want.policies}
-    for one in snapshot.policies:
-        if one.name in owned or not (names.is_own(one.name) or one.name in wanted):
+    wanted = {policy.rule.name: policy.rule for policy in want.policies}
+    for rule in snapshot.policies:
+        if rule.name in owned or not (names.is_own(rule.name) or rule.name in wanted):
             continue
-        ours = wanted.get(one.name)
-        if ours is None or not same(one, ours):
+        ours = wanted.get(rule.name)
+        if ours is None or not same(rule, ours):
             yield Note(
                 "policy",
-                f'policy "{one.name}" has a name of ours, but apply did not make it, so it is not touched; '
+                f'policy "{rule.name}" has a name of ours, but apply did not make it, so it is not touched; '
                 f"rename or remove it",
                 conflict=ours is not None,
-                name=one.name,
+                name=rule.name,
             )
 
 
 def _pending(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:
     """At-least-once deaths that the broker would delete if a queue's strategy changed now."""
-    rules = [*(one.rule for one in want.policies), *(one for one in snapshot.policies if one.name not in owned)]
+    rules = [
+        *(policy.rule for policy in want.policies),
+        *(rule for rule in snapshot.policies if rule.name not in owned),
+    ]
     for queue in snapshot.queues:
         now = in_force(snapshot.policies, queue.name, queue.kind)
         then = in_force(rules, queue.name, queue.kind)
@@ -262,24 +269,24 @@ def _pending(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterat
             )
 
 
-def bound(one: Binding) -> Bound:
+def bound(binding: Binding) -> Bound:
     """A binding of ours as the API takes it."""
-    return Bound(one.exchange, one.queue, one.key)
+    return Bound(binding.exchange, binding.queue, binding.key)
 
 
-def drift(found: Plan) -> int:
+def drift(vhost_plan: Plan) -> int:
     """How many steps apply would take, and how many conflicts are in the way."""
-    return len(found.steps) + len(found.conflicts)
+    return len(vhost_plan.steps) + len(vhost_plan.conflicts)
 
 
-def has_been_applied(found: Plan, snapshot: Snapshot, names: Names) -> bool:
+def has_been_applied(vhost_plan: Plan, snapshot: Snapshot, names: Names) -> bool:
     """Whether apply was ever run here: without it a broker that was set up by hand would be all drift."""
-    return bool(found.owned) or own_name(names) in {one.name for one in snapshot.policies}
+    return bool(vhost_plan.owned) or own_name(names) in {rule.name for rule in snapshot.policies}
 
 
-def as_rows(found: Plan) -> list[Mapping[str, Any]]:
+def as_rows(vhost_plan: Plan) -> list[Mapping[str, Any]]:
     """The steps for programs."""
-    return [_row(step) for step in found.steps]
+    return [_row(step) for step in vhost_plan.steps]
 
 
 def _row(step: Step) -> dict[str, Any]:
@@ -287,8 +294,8 @@ def _row(step: Step) -> dict[str, Any]:
     if isinstance(step.thing, Written):
         row |= {**step.thing.rule.body(), "queues": list(step.thing.queues)}
         row["keys"] = {
-            key: {"value": one.value, "by": one.by, "instead_of": one.instead_of}
-            for key, one in step.thing.keys.items()
+            key: {"value": setting.value, "by": setting.by, "instead_of": setting.instead_of}
+            for key, setting in step.thing.keys.items()
         }
     if step.was is not None:
         row["was"] = step.was.body()

@@ -21,25 +21,27 @@ def text(plan: Plan) -> str:
     lines = [f"vhost {plan.vhost}"]
     for step in plan.steps:
         lines += _step(step)
-    lines += [f"  ! {one.code}: {one.text}" if one.conflict else f"  i {one.text}" for one in plan.notes]
-    numbers = {action: sum(one.action is action for one in plan.steps) for action in Action}
-    said = ", ".join(f"{number} to {action.value}" for action, number in numbers.items() if number)
+    lines += [f"  ! {note.code}: {note.text}" if note.conflict else f"  i {note.text}" for note in plan.notes]
+    numbers = {action: sum(step.action is action for step in plan.steps) for action in Action}
+    summary = ", ".join(f"{number} to {action.value}" for action, number in numbers.items() if number)
     conflicts = f"; {len(plan.conflicts)} in the way" if plan.conflicts else ""
-    lines.append(f"  {said or 'no changes'}{conflicts}")
+    lines.append(f"  {summary or 'no changes'}{conflicts}")
     return "\n".join(lines)
 
 
 def done(plan: Plan, steps: Sequence[Step]) -> str:
     """What apply did in a vhost."""
     did = as_done(steps)
-    said = [f"{len(names)} {word} ({', '.join(names)})" for word, names in did.items() if names]
+    parts = [f"{len(names)} {word} ({', '.join(names)})" for word, names in did.items() if names]
     same = f"{len(plan.unchanged)} unchanged ({_queues(plan.unchanged)})" if plan.unchanged else "0 unchanged"
-    return f"vhost {plan.vhost}: {', '.join(said) if said else 'nothing to do'}; {same}"
+    return f"vhost {plan.vhost}: {', '.join(parts) if parts else 'nothing to do'}; {same}"
 
 
 def as_done(steps: Sequence[Step]) -> dict[str, list[str]]:
     """The same for programs."""
-    return {word: [f"{one.what} {one.name}" for one in steps if one.action is it] for it, word in _DONE.items()}
+    return {
+        word: [f"{step.what} {step.name}" for step in steps if step.action is action] for action, word in _DONE.items()
+    }
 
 
 def _step(step: Step) -> Iterator[str]:
@@ -49,9 +51,9 @@ def _step(step: Step) -> Iterator[str]:
             yield f"  {mark} exchange {step.name} ({kind})"
         case Queue(arguments=arguments):
             yield f"  {mark} queue {step.name} ({arguments.get('x-queue-type', 'classic')})"
-        case Written() as one:
+        case Written() as policy:
             yield f"  {mark} policy {step.name}"
-            yield from _policy(one, step.was)
+            yield from _policy(policy, step.was)
         case Rule() as rule:
             yield f"  {mark} policy {step.name}"
             yield f"      pattern: {rule.pattern}"
@@ -60,24 +62,24 @@ def _step(step: Step) -> Iterator[str]:
             yield f"  {mark} {step.what} {step.name}"
 
 
-def _policy(one: Written, was: Rule | None) -> Iterator[str]:
-    rule = one.rule
+def _policy(policy: Written, was: Rule | None) -> Iterator[str]:
+    rule = policy.rule
     before = was.body() if was is not None else {}
     for key in ("pattern", "priority", "apply-to"):
         now = rule.body()[key]
         yield f"      {key}: {_change(before, key, now)}"
     old = was.definition if was is not None else {}
     for key, value in sorted(rule.definition.items()):
-        by = one.keys.get(key)
-        said = (
+        by = policy.keys.get(key)
+        origin = (
             f"  # {by.by}" + (f", instead of {_json(by.instead_of)}" if by.instead_of is not None else "") if by else ""
         )
-        yield f"      {key}: {_change(old, key, value) if was is not None else _json(value)}{said}"
+        yield f"      {key}: {_change(old, key, value) if was is not None else _json(value)}{origin}"
     for key in sorted(set(old) - set(rule.definition)):
         yield f"      {key}: {_json(old[key])} → (gone)"
-    if one.keys:
-        yield f"      hop into the inbox: {hop(one.keys)}"
-        yield f"      queues: {_queues(one.queues)}"
+    if policy.keys:
+        yield f"      hop into the inbox: {hop(policy.keys)}"
+        yield f"      queues: {_queues(policy.queues)}"
 
 
 def _change(before: Any, key: str, now: object) -> str:  # noqa: ANN401 - a mapping of the API
@@ -94,14 +96,14 @@ def _json(value: object) -> str:
     return json.dumps(dict(value) if isinstance(value, dict) else value, ensure_ascii=False)
 
 
-def removal(found: Remains) -> str:
+def removal(remains: Remains) -> str:
     """What destroy removes or why it does not."""
-    lines = [f"vhost {found.vhost}"]
-    lines += [f"  - policy {name}" for name in found.policies]
-    lines += [f"  - exchange {name}" for name in found.exchanges]
-    lines += [f"  - queue {name}" for name in found.queues]
-    lines += [f"  i kept: {one}" for one in found.kept]
-    lines += [f"  ! {one}" for one in found.blockers]
-    if found.is_empty:
+    lines = [f"vhost {remains.vhost}"]
+    lines += [f"  - policy {name}" for name in remains.policies]
+    lines += [f"  - exchange {name}" for name in remains.exchanges]
+    lines += [f"  - queue {name}" for name in remains.queues]
+    lines += [f"  i kept: {line}" for line in remains.kept]
+    lines += [f"  ! {blocker}" for blocker in remains.blockers]
+    if remains.is_empty:
         lines.append("  nothing of the router's is here to be removed")
     return "\n".join(lines)

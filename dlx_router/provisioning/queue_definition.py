@@ -50,7 +50,7 @@ class Wanted:
 
 def plain(definition: Definition) -> tuple[tuple[str, Any], ...]:
     """Keys and values, in order."""
-    return tuple(sorted((key, one.value) for key, one in definition.items()))
+    return tuple(sorted((key, setting.value) for key, setting in definition.items()))
 
 
 def wanted(
@@ -66,10 +66,12 @@ def wanted(
     `bounded`: an argument of the queue limits its length, so that refusing publishes would reach its producers.
     `shard`: of the inbox.
     """
-    said, inbox = _said(chain), names.fifo if in_order(chain, names) else names.inboxes[shard]
+    settings, inbox = _settings(chain), names.fifo if in_order(chain, names) else names.inboxes[shard]
     quorum, other = displaced
-    full = _merged(said, quorum, inbox)
-    common = {key: one for key, one in _merged(said, other, inbox).items() if not unsupported([key], "classic")}
+    full = _merged(settings, quorum, inbox)
+    common = {
+        key: setting for key, setting in _merged(settings, other, inbox).items() if not unsupported([key], "classic")
+    }
     if OVERFLOW in full and full[OVERFLOW].value == REFUSE:
         safe = True
     else:
@@ -84,8 +86,8 @@ def wanted(
 
 def in_order(chain: Sequence[Policy], names: Names) -> bool:
     """Whether its letters come by the inbox of those whose order counts; where the router has one."""
-    orders = next((one.definition["ordering"] for one in chain if "ordering" in one.definition), None)
-    has = any(isinstance(one, Exchange) and one.name == names.fifo for one in core(names))
+    orders = next((policy.definition["ordering"] for policy in chain if "ordering" in policy.definition), None)
+    has = any(isinstance(definition, Exchange) and definition.name == names.fifo for definition in core(names))
     return has and orders is not None and orders.value == "fifo"
 
 
@@ -93,26 +95,26 @@ def _before(key: Key | None) -> Any:  # noqa: ANN401 - values of RabbitMQ's keys
     return None if key is None or key.value == "at-least-once" else key.value
 
 
-def _said(chain: Sequence[Policy]) -> dict[str, Setting]:
+def _settings(chain: Sequence[Policy]) -> dict[str, Setting]:
     """The keys of the chain that the broker obeys; reasons do not matter there."""
     merged: dict[str, Setting] = {}
     for policy in chain:
         for key, setting in policy.definition.items():
             merged.setdefault(key, setting)
-    said: dict[str, Setting] = {key: merged[key] for key in HANDED_OVER if key in merged}
-    asked = merged.get("requeue-is-death")
+    settings: dict[str, Setting] = {key: merged[key] for key in HANDED_OVER if key in merged}
+    requeue = merged.get("requeue-is-death")
     delay = merged.get("redelivery-delay")
-    if asked is not None and asked.value and delay is not None and delay.value:
-        said[LIMIT] = Setting(0, asked.source)
-    return said
+    if requeue is not None and requeue.value and delay is not None and delay.value:
+        settings[LIMIT] = Setting(0, requeue.source)
+    return settings
 
 
-def _merged(said: Mapping[str, Setting], displaced: Rule | None, inbox: str) -> dict[str, Key]:
+def _merged(settings: Mapping[str, Setting], displaced: Rule | None, inbox: str) -> dict[str, Key]:
     out: dict[str, Key] = {}
     before: Mapping[str, Any] = {} if displaced is None else displaced.definition
     if displaced is not None:
         out = {key: Key(value, f'policy "{displaced.name}"') for key, value in before.items()}
-    for key, setting in said.items():
+    for key, setting in settings.items():
         out[key] = Key(setting.value, str(setting.source), _other(before, key, setting.value))
     out[EXCHANGE] = Key(inbox, _OURS, _other(before, EXCHANGE, inbox))
     out.pop("dead-letter-routing-key", None)  # the original keys must stay visible

@@ -28,22 +28,26 @@ class Region:
     @property
     def is_exact(self) -> bool:
         """Whether it names its queues, and so is of one shard by itself."""
-        return bool(self.names) or any(one.selector.kind is SelectorKind.QUEUE for one in self.chain)
+        return bool(self.names) or any(policy.selector.kind is SelectorKind.QUEUE for policy in self.chain)
 
     @property
     def members(self) -> frozenset[object]:
         """By which it is told which of two is the narrower."""
-        rules = {one.name for one in self.displaced if one is not None and not selector_regex.is_every(one.pattern)}
+        rules = {rule.name for rule in self.displaced if rule is not None and not selector_regex.is_every(rule.pattern)}
         return frozenset({*(policy.name for policy in self.chain), *rules, *([self.kind] if self.kind else [])})
 
     def pattern(self) -> str:
         """The expression, of whatever shard."""
         if self.names:
             return selector_regex.exactly(self.names)
-        chain = [one for one in self.chain if not any(one is not other and covers(one, other) for other in self.chain)]
+        chain = [
+            policy
+            for policy in self.chain
+            if not any(policy is not other and covers(policy, other) for other in self.chain)
+        ]
         chain = chain or list(self.chain[:1])
-        ours = [selector_regex.of_selector(one.selector) for one in chain]
-        return selector_regex.both([*ours, *dict.fromkeys(one.pattern for one in self.displaced if one is not None)])
+        ours = [selector_regex.of_selector(policy.selector) for policy in chain]
+        return selector_regex.both([*ours, *dict.fromkeys(rule.pattern for rule in self.displaced if rule is not None)])
 
 
 def parts(region: Region) -> Iterable[Region]:
@@ -65,9 +69,9 @@ def size(expression: str) -> int:
     return len(expression.encode(errors="surrogateescape"))
 
 
-def may_share(one: Region, other: Region) -> bool:
+def may_share(region: Region, other: Region) -> bool:
     """Whether a queue may be of both: it is of one shard, and those whose order counts are of none."""
-    return one.shard == other.shard or None in {one.shard, other.shard}
+    return region.shard == other.shard or None in {region.shard, other.shard}
 
 
 def rank(region: Region) -> tuple[int, int]:
@@ -77,7 +81,7 @@ def rank(region: Region) -> tuple[int, int]:
 
 def kind_of(chain: Sequence[Policy]) -> str | None:
     """The type of queues that the chain is about; None: any."""
-    return next((one.queue_type for one in chain if one.queue_type is not None), None)
+    return next((policy.queue_type for policy in chain if policy.queue_type is not None), None)
 
 
 def together(exact: Sequence[Region]) -> list[Region]:
@@ -85,7 +89,7 @@ def together(exact: Sequence[Region]) -> list[Region]:
     out: list[Region] = []
     for _, same in groupby(sorted(exact, key=_content), key=_content):
         group = [*same]
-        first, names = group[0], frozenset(name for one in group for name in one.names)
+        first, names = group[0], frozenset(name for region in group for name in region.names)
         out.append(Region((), (None, None), first.wanted, first.kind, names, first.shard))
     return out
 

@@ -21,20 +21,20 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 def meetings(want: Desired, policies: PolicySet, kept: Sequence[Rule], snapshot: Snapshot) -> Iterator[str]:
     """What is to be said of each other router in whose way we would be, or it in ours. `kept`: policies not ours."""
-    ours = [one.rule for one in want.policies]
-    here = [one for one in policies.policies if one.vhost in {None, snapshot.vhost}]
-    for one in want.others.routers:
-        theirs = [rule for rule, prefix in want.others.catching if prefix == one.prefix]
+    ours = [policy.rule for policy in want.policies]
+    here = [policy for policy in policies.policies if policy.vhost in {None, snapshot.vhost}]
+    for router in want.others.routers:
+        theirs = [rule for rule, prefix in want.others.catching if prefix == router.prefix]
         if (both := _both(theirs, want.attended, here)) is not None:
-            yield _said(one.prefix, *both)
-        elif (queue := _caught(one, ours, kept, snapshot)) is not None:
-            yield _unshielded(one.prefix, queue)
+            yield _conflict(router.prefix, *both)
+        elif (queue := _caught(router, ours, kept, snapshot)) is not None:
+            yield _unshielded(router.prefix, queue)
 
 
 def _both(theirs: Sequence[Rule], standing: Sequence[Standing], selectors: Sequence[Policy]) -> tuple[str, str] | None:
     """What both name, and their policy that does."""
     for rule in theirs:
-        queues = [one.name for one in standing if applies(rule, one.name, one.kind)]
+        queues = [queue.name for queue in standing if applies(rule, queue.name, queue.kind)]
         if queues:
             more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
             noun = "queue" if len(queues) == 1 else "queues"
@@ -65,19 +65,19 @@ def _samples(selector: Selector, expression: str) -> Iterator[str]:
     words = selector.text.split(".")
     for filler in ("x", *dict.fromkeys(_WORD.findall(expression))):
         for kept in ({"*"}, {"*", "#"}):
-            yield ".".join(filler if one in kept else one for one in words if one in kept or one != "#")
+            yield ".".join(filler if word in kept else word for word in words if word in kept or word != "#")
 
 
 def _caught(router: Names, ours: Sequence[Rule], kept: Sequence[Rule], snapshot: Snapshot) -> str | None:
     """A queue of the other router's own that a policy of ours would be in force for."""
-    mine = {id(one) for one in ours}
+    mine = {id(rule) for rule in ours}
     for queue in snapshot.queues:
         if router.is_own(queue.name) and id(in_force([*ours, *kept], queue.name, queue.kind)) in mine:
             return queue.name
     return None
 
 
-def _said(prefix: str, what: str, policy: str) -> str:
+def _conflict(prefix: str, what: str, policy: str) -> str:
     return (
         f'the router of prefix "{prefix}" catches {what}, by policy "{policy}", and so do these policies: a dead '
         f"letter goes to one router; let one of both name them no more, or take the other away first "

@@ -13,15 +13,15 @@ class Routes:
         self._kinds = snapshot.exchanges
         self._alternates = snapshot.alternates
         self._from: dict[str, list[Bound]] = {}
-        self.names = frozenset(one.name for one in snapshot.queues)
-        for one in snapshot.bindings:
-            self._from.setdefault(one.source, []).append(one)
+        self.names = frozenset(queue.name for queue in snapshot.queues)
+        for binding in snapshot.bindings:
+            self._from.setdefault(binding.source, []).append(binding)
 
     def queues(self, exchange: str, key: str | None) -> frozenset[str]:
         """The queues that a message would reach; all that could where headers decide, or no key is known."""
         if not exchange:
             return self.names if key is None else frozenset({key} & self.names)
-        found: set[str] = set()
+        reached: set[str] = set()
         seen: set[str] = set()
         todo = [exchange]
         while todo:
@@ -30,20 +30,20 @@ class Routes:
                 continue
             seen.add(name)
             fitting = [*self._fitting(name, key)]
-            found.update(one.destination for one in fitting if one.to_queue)
-            todo += [one.destination for one in fitting if not one.to_queue]
+            reached.update(binding.destination for binding in fitting if binding.to_queue)
+            todo += [binding.destination for binding in fitting if not binding.to_queue]
             if (key is None or not fitting) and name in self._alternates:
                 todo.append(self._alternates[name])
-        return frozenset(found)
+        return frozenset(reached)
 
     def _fitting(self, exchange: str, key: str | None) -> Iterator[Bound]:
         if key is None:
             yield from self._from.get(exchange, ())
             return
         kind = self._kinds.get(exchange, "")
-        for one in self._from.get(exchange, ()):
-            if kind == "direct" and one.key != key:
+        for binding in self._from.get(exchange, ()):
+            if kind == "direct" and binding.key != key:
                 continue
-            if kind == "topic" and not words_match(one.key.split("."), key.split(".")):
+            if kind == "topic" and not words_match(binding.key.split("."), key.split(".")):
                 continue
-            yield one
+            yield binding

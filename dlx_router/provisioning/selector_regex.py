@@ -54,9 +54,9 @@ def of_many(expressions: Sequence[str], looks: str = EVERY) -> str:
     Without that each is tried at each byte, which for a thousand queues and policies takes the broker minutes.
     """
     kept = list(dict.fromkeys(expressions))
-    if not all(one.startswith("^") and "|" not in one for one in kept):
+    if not all(expression.startswith("^") and "|" not in expression for expression in kept):
         return both([looks, either(kept)])
-    ends = "|".join(one[1:] for one in kept)
+    ends = "|".join(expression[1:] for expression in kept)
     return f"^{'' if is_every(looks) else looks[1:]}{ends if len(kept) == 1 else f'(?:{ends})'}"
 
 
@@ -67,33 +67,33 @@ def _even(counted: str, *, is_so: bool) -> str:
 
 def both(expressions: Iterable[str]) -> str:
     """An expression that fits where all of them do."""
-    needed = [one for one in dict.fromkeys(expressions) if not is_every(one)]
+    needed = [expression for expression in dict.fromkeys(expressions) if not is_every(expression)]
     if not needed:
         return EVERY
     if len(needed) == 1:
         return needed[0]
-    *ahead, last = sorted(needed, key=lambda one: one.startswith("^"))
-    looks = "".join(f"(?={_from_start(one)})" for one in ahead)
+    *ahead, last = sorted(needed, key=lambda expression: expression.startswith("^"))
+    looks = "".join(f"(?={_from_start(expression)})" for expression in ahead)
     return f"^{looks}{_from_start(last)}"
 
 
 def either(expressions: Iterable[str]) -> str:
     """An expression that fits where any of them does."""
     kept = list(dict.fromkeys(expressions))
-    if any(is_every(one) for one in kept):
+    if any(is_every(expression) for expression in kept):
         return EVERY
-    return kept[0] if len(kept) == 1 else "|".join(f"(?:{one})" if "|" in one else one for one in kept)
+    return kept[0] if len(kept) == 1 else "|".join(f"(?:{part})" if "|" in part else part for part in kept)
 
 
 def except_for(expression: str, others: Iterable[str]) -> str:
     """An expression that fits where `expression` does and none of the others."""
-    looks = "".join(f"(?!{_from_start(one)})" for one in dict.fromkeys(others))
+    looks = "".join(f"(?!{_from_start(other)})" for other in dict.fromkeys(others))
     return f"^{looks}{_from_start(expression)}" if looks else expression
 
 
 def exactly(names: Iterable[str]) -> str:
     """An expression that fits these names only."""
-    escaped = [re.escape(one) for one in sorted(names)]
+    escaped = [re.escape(name) for name in sorted(names)]
     return f"^{escaped[0]}$" if len(escaped) == 1 else f"^({'|'.join(escaped)})$"
 
 

@@ -21,16 +21,16 @@ def uncaught(
 
     `uncatchable`: queues and the exchange that their argument names.
     """
-    here, routes = [one for one in attachments if _is_inbox(one, snapshot.vhost)], Routes(snapshot)
+    here, routes = [attachment for attachment in attachments if _is_inbox(attachment, snapshot.vhost)], Routes(snapshot)
     for queue, target in uncatchable:
         ends = _ends(queue, target, snapshot, routes)
-        naming = [one for one in here if target in (one.dead_letter_exchanges or ())]
-        if not any(one.selector.fits(end) for one in naming for end in ends):
-            yield queue, _said(queue, target, ends, naming, names)
+        naming = [attachment for attachment in here if target in (attachment.dead_letter_exchanges or ())]
+        if not any(attachment.selector.fits(end) for attachment in naming for end in ends):
+            yield queue, _message(queue, target, ends, naming, names)
 
 
-def _is_inbox(one: Attachment, vhost: str) -> bool:
-    return one.mode == INBOX and one.vhost in {None, vhost}
+def _is_inbox(attachment: Attachment, vhost: str) -> bool:
+    return attachment.mode == INBOX and attachment.vhost in {None, vhost}
 
 
 def _ends(queue: Standing, target: str, snapshot: Snapshot, routes: Routes) -> frozenset[str]:
@@ -41,14 +41,14 @@ def _ends(queue: Standing, target: str, snapshot: Snapshot, routes: Routes) -> f
     return routes.queues(target, None) - {queue.name}
 
 
-def _said(queue: Standing, target: str, ends: frozenset[str], naming: list[Attachment], names: Names) -> str:
+def _message(queue: Standing, target: str, ends: frozenset[str], naming: list[Attachment], names: Names) -> str:
     place = next(iter(ends)) if len(ends) == 1 else "…"
-    said = (
+    message = (
         f'queue {queue.name}: its argument x-dead-letter-exchange names "{target}", and no policy changes an argument; '
         f"attach the queue where its dead letters end (attachments: - {{queue: {place}, "
         f'dead-letter-exchanges: "{target}"}}), or delete the queue and declare it without the argument, or with '
         f"{names.inbox}"
     )
     if naming:
-        said += f" (attached by that exchange is {naming[0].queue}, where none of them end: no binding leads there)"
-    return said
+        message += f" (attached by that exchange is {naming[0].queue}, where none of them end: no binding leads there)"
+    return message

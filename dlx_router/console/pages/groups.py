@@ -34,19 +34,19 @@ async def groups(asked: Asked) -> Response:
     order = order_of(asked.query("sort"), SORTS, "-last")
     limit = MOST if asked.query("format") else PAGE
     how = {} if order.name == "last" else {"sort": order.name}  # as routers of before have it
-    found = await asked.get("/groups", **wanted, **how, limit=limit, offset=offset)
-    listed = asked.listing("groups", COLUMNS, found["groups"])
-    older = None if found["next"] is None else asked.again(offset=found["next"])
-    told = command("groups", **{name: value for name, value in wanted.items() if name != "vhost"})
+    answer = await asked.get("/groups", **wanted, **how, limit=limit, offset=offset)
+    listed = asked.listing("groups", COLUMNS, answer["groups"])
+    older = None if answer["next"] is None else asked.again(offset=answer["next"])
+    command_line = command("groups", **{name: value for name, value in wanted.items() if name != "vhost"})
     return listed or asked.page(
         "groups.html",
-        groups=found["groups"],
+        groups=answer["groups"],
         wanted=wanted,
         older=older,
         offset=offset,
-        command=told,
+        command=command_line,
         order=Order(order.name, falls=True),
-        missing=missing(found),
+        missing=missing(answer),
         saved=await saved_for(asked, "groups", {**wanted, **how}),
     )
 
@@ -54,18 +54,18 @@ async def groups(asked: Asked) -> Response:
 async def group(asked: Asked) -> Response:
     """One group: its error, its course, its letters, and what can be done."""
     name = asked.request.path_params["group_id"]
-    one = await asked.get(f"/groups/{_named(name)}")
+    detail = await asked.get(f"/groups/{_named(name)}")
     letters = (await asked.get("/letters", group=name, limit=LETTERS))["letters"]
-    span = [min((letter["last_ms"] for letter in letters), default=0), max([one["last_ms"], 1])]
+    span = [min((letter["last_ms"] for letter in letters), default=0), max([detail["last_ms"], 1])]
     return asked.page(
         "group.html",
-        group=one,
+        group=detail,
         letters=letters[:SHOWN],
         known=len(letters),
         bars=course([letter["last_ms"] for letter in letters], *span) if letters else [0] * BARS,
         span=span,
         places=places(letters),
-        commands={state: command("groups", verb, operand=one["id"]) for state, verb in _VERBS.items()},
+        commands={state: command("groups", verb, operand=detail["id"]) for state, verb in _VERBS.items()},
     )
 
 
@@ -92,10 +92,10 @@ async def change_group(asked: Asked) -> Response:
 def places(letters: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The queues in which these letters rest, the fullest first: from there they can be sent back."""
     counts: dict[tuple[str, str], int] = {}
-    for one in letters:
-        target = one.get("target")
-        if one["state"] in RESTING and target is not None and not target["exchange"]:
-            key = (one["vhost"], target["routing_key"])
+    for letter in letters:
+        target = letter.get("target")
+        if letter["state"] in RESTING and target is not None and not target["exchange"]:
+            key = (letter["vhost"], target["routing_key"])
             counts[key] = counts.get(key, 0) + 1
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     return [{"vhost": vhost, "queue": queue, "n": n} for (vhost, queue), n in ordered]

@@ -39,35 +39,35 @@ async def letters(asked: Asked) -> Response:
     wanted = {name: asked.query(name) for name in _FILTERS}
     limit = MOST if asked.query("format") else PAGE
     order = {"order": "oldest"} if asked.query("sort") == "last" else {}
-    found: dict[str, Any] = {"letters": [], "next": None}
-    said, notes = "", list[str]()
+    answer: dict[str, Any] = {"letters": [], "next": None}
+    problem, notes = "", list[str]()
     try:
         moments, notes = _moments(asked, wanted)
         wanted |= moments
-        found = await asked.get("/letters", **wanted, **order, cursor=asked.query("cursor", most=4000), limit=limit)
+        answer = await asked.get("/letters", **wanted, **order, cursor=asked.query("cursor", most=4000), limit=limit)
     except ApiError as error:
         if error.status != _REFUSED:
             raise
-        said = "; ".join((error.error, *error.problems))
+        problem = "; ".join((error.error, *error.problems))
     except ZoneError as error:
-        said = str(error)
-    if said and asked.query("format"):  # a file has no place beside the list
-        raise FormError(said)
-    listed = asked.listing("letters", COLUMNS, found["letters"])
-    older = None if found["next"] is None else asked.again(cursor=found["next"])
+        problem = str(error)
+    if problem and asked.query("format"):  # a file has no place beside the list
+        raise FormError(problem)
+    listed = asked.listing("letters", COLUMNS, answer["letters"])
+    older = None if answer["next"] is None else asked.again(cursor=answer["next"])
     return listed or asked.page(
         "letters.html",
-        letters=found["letters"],
+        letters=answer["letters"],
         wanted=wanted,
         fields={name: moment_field(wanted[name], current()) or as_typed(wanted[name]) for name in _MOMENTS},
-        said=said,
+        said=problem,
         notes=notes,
         older=older,
         is_first=not asked.query("cursor"),
         states=STATES,
         command=_command(wanted),
         order=Order("last", falls=not order),
-        missing=missing(found),
+        missing=missing(answer),
         saved=await saved_for(asked, "letters", {**wanted, **order}),
     )
 
@@ -93,18 +93,18 @@ def _command(wanted: dict[str, str]) -> str:
 
 
 def _second(ms: str) -> str:
-    said = moment_field(ms)
-    return f"{said}Z" if said else ""
+    moment = moment_field(ms)
+    return f"{moment}Z" if moment else ""
 
 
 async def letter(asked: Asked) -> Response:
     """One letter: once for each failed queue that a copy of it died in."""
     name = asked.request.path_params["letter_id"]
     form = "hex" if asked.query("form") == "hex" else "auto"
-    found = await asked.get(f"/letters/{_named(name)}", queue=asked.query("queue"), form=form)
-    copies = [{**one, **_shown(one)} for one in found["letters"]]
+    answer = await asked.get(f"/letters/{_named(name)}", queue=asked.query("queue"), form=form)
+    copies = [{**copy, **_shown(copy)} for copy in answer["letters"]]
     if asked.query("format") == "json":
-        listed = asked.listing("letter", [], found["letters"])
+        listed = asked.listing("letter", [], answer["letters"])
         assert listed is not None
         return listed
     return asked.page(
@@ -112,20 +112,20 @@ async def letter(asked: Asked) -> Response:
     )
 
 
-def _shown(one: dict[str, Any]) -> dict[str, Any]:
+def _shown(copy: dict[str, Any]) -> dict[str, Any]:
     """What a page needs beside what the API says."""
-    body = one["body"]
+    body = copy["body"]
     texts = {"json": pretty, "hex": hexdump}
     text = None if body["content"] is None else texts.get(body["form"], str)(body["content"])
-    event = one["event"] or {}
-    target = one.get("target")
-    rests = one["state"] in RESTING and target is not None and not target["exchange"]
+    event = copy["event"] or {}
+    target = copy.get("target")
+    rests = copy["state"] in RESTING and target is not None and not target["exchange"]
     place = target["routing_key"] if rests and target is not None else None
     return {
-        "leases": {step["redrive_id"] for step in one["journey"] if step["kind"] in LEASES},
-        "timeline": _timeline(one),
-        "comments": one.get("comments") or [],  # a router of before has none
-        "comment_command": _comment_command(one),
+        "leases": {step["redrive_id"] for step in copy["journey"] if step["kind"] in LEASES},
+        "timeline": _timeline(copy),
+        "comments": copy.get("comments") or [],  # a router of before has none
+        "comment_command": _comment_command(copy),
         "text": None if text is None else cut(text, MAX_BODY),
         "is_cut": text is not None and len(text) > MAX_BODY,
         "headers": {name: _value(value) for name, value in (event.get("headers") or {}).items()},
@@ -134,39 +134,39 @@ def _shown(one: dict[str, Any]) -> dict[str, Any]:
         "deaths": event.get("deaths") or [],
         "redacted": event.get("redacted") or [],
         "place": place,
-        "commands": [] if place is None else _commands(one, place),
+        "commands": [] if place is None else _commands(copy, place),
         "raw": cut(pretty({key: value for key, value in event.items() if key != "body"}), MAX_BODY),
     }
 
 
-def _commands(one: dict[str, Any], place: str) -> list[str]:
+def _commands(copy: dict[str, Any], place: str) -> list[str]:
     """What the buttons of this letter do: send back, change, delete."""
-    spec = {"vhost": one["vhost"], "queue": place, "ids": [one["id"]]}
-    return [task_command(spec), _edit_command(one, place), task_command({**spec, "kind": "discard"})]
+    spec = {"vhost": copy["vhost"], "queue": place, "ids": [copy["id"]]}
+    return [task_command(spec), _edit_command(copy, place), task_command({**spec, "kind": "discard"})]
 
 
-def _comment_command(one: dict[str, Any]) -> str:
-    return f"{command('letters', 'comment', queue=one['failed_queue'], operand=one['id'])} TEXT"
+def _comment_command(copy: dict[str, Any]) -> str:
+    return f"{command('letters', 'comment', queue=copy['failed_queue'], operand=copy['id'])} TEXT"
 
 
-def _edit_command(one: dict[str, Any], place: str) -> str:
-    vhost = one["vhost"] if one["vhost"] != "/" else None
-    return command("edit", operand=one["id"], queue=place, vhost=vhost, body="FILE", header="NAME=VALUE")
+def _edit_command(copy: dict[str, Any], place: str) -> str:
+    vhost = copy["vhost"] if copy["vhost"] != "/" else None
+    return command("edit", operand=copy["id"], queue=place, vhost=vhost, body="FILE", header="NAME=VALUE")
 
 
-def _timeline(one: dict[str, Any]) -> list[dict[str, Any]]:
+def _timeline(copy: dict[str, Any]) -> list[dict[str, Any]]:
     """The journey, with what people noted on the way."""
-    noted = [{**comment, "kind": "noted"} for comment in one.get("comments") or ()]
-    return sorted([*one["journey"], *noted], key=lambda step: step["ts_ms"])
+    noted = [{**comment, "kind": "noted"} for comment in copy.get("comments") or ()]
+    return sorted([*copy["journey"], *noted], key=lambda step: step["ts_ms"])
 
 
-def _value(said: object) -> str:
+def _value(raw: object) -> str:
     """A header's value: the journal has it as JSON in text."""
     try:
-        found = json.loads(said) if isinstance(said, str) else said
+        value = json.loads(raw) if isinstance(raw, str) else raw
     except ValueError:
-        found = said
-    return plain(found)
+        value = raw
+    return plain(value)
 
 
 async def send_back(asked: Asked) -> Response:
@@ -202,20 +202,20 @@ async def comment(asked: Asked) -> Response:
 async def edit(asked: Asked) -> Response:
     """The form in which a letter is changed before it goes back."""
     name = asked.request.path_params["letter_id"]
-    found = await asked.get(f"/letters/{_named(name)}", queue=asked.query("queue"))
-    one = found["letters"][0]
-    shown = _shown(one)
+    answer = await asked.get(f"/letters/{_named(name)}", queue=asked.query("queue"))
+    copy = answer["letters"][0]
+    shown = _shown(copy)
     if shown["place"] is None:
         raise FormError("this letter rests in no queue that is known, so it cannot be changed there", 409)
-    text = _editable(one, shown)
-    told = _edit_command(one, shown["place"])
-    return asked.page("edit.html", letter={**one, **shown}, text=text, was=_digest(text), command=told)
+    text = _editable(copy, shown)
+    command_line = _edit_command(copy, shown["place"])
+    return asked.page("edit.html", letter={**copy, **shown}, text=text, was=_digest(text), command=command_line)
 
 
-def _editable(one: dict[str, Any], shown: dict[str, Any]) -> str:
+def _editable(copy: dict[str, Any], shown: dict[str, Any]) -> str:
     """The body as a person may change it; nothing where the page could only show something else than what it is."""
     text = shown["text"] or ""
-    is_whole = one["body"]["is_whole"] and one["body"]["form"] in {"json", "text"} and not shown["redacted"]
+    is_whole = copy["body"]["is_whole"] and copy["body"]["form"] in {"json", "text"} and not shown["redacted"]
     return text if is_whole and printable_lines(text) == text and not shown["is_cut"] else ""
 
 
@@ -239,13 +239,13 @@ async def send_edited(asked: Asked) -> Response:
 
 def _headers(lines: str) -> dict[str, str | None]:
     """NAME=VALUE in each line; a name alone takes the header off."""
-    found: dict[str, str | None] = {}
+    headers: dict[str, str | None] = {}
     for line in filter(None, map(str.strip, lines.splitlines())):
         name, equals, value = line.partition("=")
-        found[name.strip()] = value.strip() if equals else None
-    if len(found) > _MAX_HEADERS:
+        headers[name.strip()] = value.strip() if equals else None
+    if len(headers) > _MAX_HEADERS:
         raise FormError(f"headers: at most {_MAX_HEADERS}")
-    return found
+    return headers
 
 
 def _named(name: str) -> str:

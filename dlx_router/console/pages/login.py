@@ -27,10 +27,10 @@ def login(console: Console) -> Callable[[Request], Awaitable[Response]]:
             form = await forms.read(request)
         except forms.FormError as error:
             return trouble(console, request, ApiError(error.status, str(error)))
-        said = await _refused(console, request, form)
-        if isinstance(said, str):
-            return page(console, request, "login.html", 401, wanted=wanted, said=said)
-        return said
+        outcome = await _refused(console, request, form)
+        if isinstance(outcome, str):
+            return page(console, request, "login.html", 401, wanted=wanted, said=outcome)
+        return outcome
 
     return answer
 
@@ -44,7 +44,7 @@ async def _refused(console: Console, request: Request, form: forms.Form) -> str 
         return "write a token as DLX_ROUTER_API_TOKENS_FILE has it"
     callers, refused = await console.callers(token)
     if not callers:
-        away = [one.error for one in refused if one.status == UNREACHABLE]
+        away = [error.error for error in refused if error.status == UNREACHABLE]
         return "; ".join(away) or "no router knows this token, or it may not look"
     console.logins.give_back(console.client(request))
     console.sessions.end(request.cookies.get(console.cookie, ""))

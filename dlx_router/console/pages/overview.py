@@ -40,7 +40,7 @@ async def overview(asked: Asked) -> Response:
     """Every router that the console shows, or the one that the address names."""
     routers = list(asked.console.routers.values())
     shown = [asked.router] if "router" in asked.request.path_params else routers
-    boards = await asyncio.gather(*(_board(asked, one) for one in shown))
+    boards = await asyncio.gather(*(_board(asked, router) for router in shown))
     order = order_of(asked.query("sort"), VALUES, "-last")
     for board in boards:
         board["rows"] = arranged(board["rows"], VALUES, order)
@@ -62,38 +62,38 @@ async def _board(asked: Asked, router: RouterApi) -> Told:
     )
     vhosts = sorted(status.get("vhosts") or {}) if isinstance(status, dict) else []
     tasks = await _tasks(router, token, vhosts[:MAX_VHOSTS])
-    found = queues if isinstance(queues, dict) else {"failed": [], "lying": []}
+    lists = queues if isinstance(queues, dict) else {"failed": [], "lying": []}
     newest = recent["letters"] if isinstance(recent, dict) else []
     now_ms = int(time.time() * 1000)
     return {
         "router": router,
-        "vhosts": len({one["vhost"] for one in (*found["failed"], *found["lying"])}),
+        "vhosts": len({row["vhost"] for row in (*lists["failed"], *lists["lying"])}),
         "ready": ready,
         "status": status,
         "leads": _who_leads(status),
-        "trouble": [*_said([status, queues]), *_led_by_nobody(status), *missing(found)],
-        "rows": [_row(one, newest, now_ms) for one in found["failed"]],
-        "lying": found["lying"],
+        "trouble": [*_errors([status, queues]), *_led_by_nobody(status), *missing(lists)],
+        "rows": [_row(queue, newest, now_ms) for queue in lists["failed"]],
+        "lying": lists["lying"],
         "groups": groups["groups"] if isinstance(groups, dict) else [],
-        "tasks": [one for one in tasks if one["state"] in AT_WORK],
-        "over": [one for one in tasks if one["state"] not in AT_WORK][:3],
+        "tasks": [task for task in tasks if task["state"] in AT_WORK],
+        "over": [task for task in tasks if task["state"] not in AT_WORK][:3],
         "is_part": len(newest) == NEWEST and newest[-1]["last_ms"] > now_ms - HOUR_MS,
         "at": asked.at(router.name),
     }
 
 
-def _row(one: Told, newest: Sequence[Told], now_ms: int) -> Told:
+def _row(queue: Told, newest: Sequence[Told], now_ms: int) -> Told:
     """A failed queue: what rests in it, what waits, and its last hour."""
     mine = [
         letter["last_ms"]
         for letter in newest
-        if (letter["vhost"], letter["failed_queue"]) == (one["vhost"], one["failed_queue"])
+        if (letter["vhost"], letter["failed_queue"]) == (queue["vhost"], queue["failed_queue"])
     ]
     bars = course(mine, now_ms - HOUR_MS, now_ms)
-    states = one["states"]
+    states = queue["states"]
     return {
-        **one,
-        "oldest_ms": one.get("oldest_ms"),  # routers of before do not say it, nor policy and breaker
+        **queue,
+        "oldest_ms": queue.get("oldest_ms"),  # routers of before do not say it, nor policy and breaker
         "resting": sum(n for state, n in states.items() if state in RESTING),
         "waiting": sum(n for state, n in states.items() if state in WAITING),
         "bars": bars,
@@ -101,17 +101,19 @@ def _row(one: Told, newest: Sequence[Told], now_ms: int) -> Told:
     }
 
 
-def missing(found: Mapping[str, Any]) -> list[str]:
+def missing(answer: Mapping[str, Any]) -> list[str]:
     """What is not in a list because nobody could be asked about it."""
-    return [f"Vhost {vhost}: {why}" for vhost, why in (found.get("missing") or {}).items()]
+    return [f"Vhost {vhost}: {why}" for vhost, why in (answer.get("missing") or {}).items()]
 
 
 def _who_leads(status: Told | ApiError) -> str:
     """Which router answers, and which it asks for what it does not lead."""
     if not isinstance(status, dict) or not status.get("router_id"):
         return ""
-    vhosts = [one for one in (status.get("vhosts") or {}).values() if isinstance(one, dict)]
-    others = sorted({str(one["leader"]) for one in vhosts if one.get("leader") not in (None, status["router_id"])})
+    vhosts = [vhost for vhost in (status.get("vhosts") or {}).values() if isinstance(vhost, dict)]
+    others = sorted(
+        {str(vhost["leader"]) for vhost in vhosts if vhost.get("leader") not in (None, status["router_id"])}
+    )
     asks = f", which asks {', '.join(others)} for what it does not lead" if others else ""
     return f"router {status['router_id']}{asks}"
 
@@ -119,7 +121,7 @@ def _who_leads(status: Told | ApiError) -> str:
 def _led_by_nobody(status: Told | ApiError) -> list[str]:
     """Vhosts that nobody leads just now, and for how long."""
     vhosts = status.get("vhosts") or {} if isinstance(status, dict) else {}
-    lasting_ms = {vhost: one.get("leaderless_ms") for vhost, one in vhosts.items() if isinstance(one, dict)}
+    lasting_ms = {vhost: state.get("leaderless_ms") for vhost, state in vhosts.items() if isinstance(state, dict)}
     fate = "tasks and the index rest until somebody does; letters go on"
     return [
         f"Vhost {vhost}: nobody leads for {lasting(ms)}; {fate}" for vhost, ms in lasting_ms.items() if ms is not None
@@ -129,30 +131,30 @@ def _led_by_nobody(status: Told | ApiError) -> list[str]:
 def course(moments: Sequence[int], since_ms: int, until_ms: int) -> list[int]:
     """How many fell into each of some equal stretches of time."""
     bars, wide = [0] * BARS, max(until_ms - since_ms, 1)
-    for one in moments:
-        if since_ms <= one <= until_ms:
-            bars[min((one - since_ms) * BARS // wide, BARS - 1)] += 1
+    for moment in moments:
+        if since_ms <= moment <= until_ms:
+            bars[min((moment - since_ms) * BARS // wide, BARS - 1)] += 1
     return bars
 
 
 async def _recent(asked: Asked, router: RouterApi) -> Told:
     """The newest letters; asked once for all who look within some seconds by the same token."""
     kept, key, now = asked.console.kept, (router.name, asked.session.account), time.monotonic()
-    at, found = kept.get(key, (0.0, {}))
-    if now - at > KEPT_S or not found:
-        found = await router.get("/letters", asked.session.token, limit=NEWEST)
-        slim = [{name: one[name] for name in ("vhost", "failed_queue", "last_ms")} for one in found["letters"]]
-        found = {"letters": slim}
+    at, answer = kept.get(key, (0.0, {}))
+    if now - at > KEPT_S or not answer:
+        answer = await router.get("/letters", asked.session.token, limit=NEWEST)
+        slim = [{name: letter[name] for name in ("vhost", "failed_queue", "last_ms")} for letter in answer["letters"]]
+        answer = {"letters": slim}
         kept.pop(key, None)
-        kept[key] = (now, found)
+        kept[key] = (now, answer)
         while len(kept) > MAX_KEPT:
             del kept[next(iter(kept))]
-    return dict(found)
+    return dict(answer)
 
 
 async def _tasks(router: RouterApi, token: str, vhosts: Sequence[str]) -> list[Told]:
-    told = await asyncio.gather(*(_tried(router.get("/tasks", token, vhost=vhost)) for vhost in vhosts))
-    return [one for answer in told if isinstance(answer, dict) for one in answer["tasks"]]
+    answers = await asyncio.gather(*(_tried(router.get("/tasks", token, vhost=vhost)) for vhost in vhosts))
+    return [task for answer in answers if isinstance(answer, dict) for task in answer["tasks"]]
 
 
 async def _tried(work: Awaitable[Found]) -> Found | ApiError:
@@ -163,5 +165,5 @@ async def _tried(work: Awaitable[Found]) -> Found | ApiError:
         return error
 
 
-def _said(parts: Sequence[object]) -> list[str]:
-    return list(dict.fromkeys(one.error for one in parts if isinstance(one, ApiError)))
+def _errors(parts: Sequence[object]) -> list[str]:
+    return list(dict.fromkeys(part.error for part in parts if isinstance(part, ApiError)))

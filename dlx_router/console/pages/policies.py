@@ -22,16 +22,16 @@ POLICIES: Final = {
     "name": itemgetter("name"), "priority": itemgetter("priority"), "file": itemgetter("file"),
 }  # fmt: skip
 _FEW, _MANY = 100, 500
-_SAID: Final = frozenset({404, 422})
+_REFUSALS: Final = frozenset({404, 422})
 
 
 async def policies(asked: Asked) -> Response:
     """The policies in force, as the router has them now."""
-    found = await asked.get("/policies")
+    answer = await asked.get("/policies")
     order = order_of(asked.query("sort"), POLICIES, "")
-    found["policies"] = arranged(found["policies"], POLICIES, order) if order.name else found["policies"]
-    listed = asked.listing("policies", COLUMNS, found["policies"])
-    return listed or asked.page("policies.html", found=found, order=order, command=command("policy", "lint"))
+    answer["policies"] = arranged(answer["policies"], POLICIES, order) if order.name else answer["policies"]
+    listed = asked.listing("policies", COLUMNS, answer["policies"])
+    return listed or asked.page("policies.html", found=answer, order=order, command=command("policy", "lint"))
 
 
 async def explain(asked: Asked) -> Response:
@@ -39,45 +39,47 @@ async def explain(asked: Asked) -> Response:
     wanted = {name: asked.query(name) for name in ("queue", "vhost", "reason")}
     vhosts = await asked.vhosts()
     wanted["vhost"] = wanted["vhost"] or next(iter(vhosts), "/")
-    found: dict[str, Any] | None = None
-    said = ""
+    explanation: dict[str, Any] | None = None
+    problem = ""
     if wanted["queue"]:
         try:
-            found = await asked.get("/explain", **wanted)
-            found["keys"].sort(key=lambda one: one["set_by"] == "default")  # what somebody wrote comes first
+            explanation = await asked.get("/explain", **wanted)
+            explanation["keys"].sort(key=lambda row: row["set_by"] == "default")  # what somebody wrote comes first
         except ApiError as error:
-            if error.status not in _SAID:
+            if error.status not in _REFUSALS:
                 raise
-            said = "; ".join((error.error, *error.problems))
-    listed = asked.listing("explain", KEYS, found["keys"] if found else [])
-    told = command(
+            problem = "; ".join((error.error, *error.problems))
+    listed = asked.listing("explain", KEYS, explanation["keys"] if explanation else [])
+    command_line = command(
         "policy",
         "explain",
         operand=wanted["queue"] or "QUEUE",
         vhost=wanted["vhost"] if wanted["vhost"] != "/" else None,
         reason=wanted["reason"],
     )
-    return listed or asked.page("explain.html", wanted=wanted, found=found, said=said, reasons=REASONS, command=told)
+    return listed or asked.page(
+        "explain.html", wanted=wanted, found=explanation, said=problem, reasons=REASONS, command=command_line
+    )
 
 
 async def audit(asked: Asked) -> Response:
     """Who did what, the newest first."""
     limit, cursor = _MANY if asked.query("format") else _FEW, asked.query("cursor")
-    found = await asked.get("/audits", limit=limit, cursor=cursor)
-    listed = asked.listing("audit", AUDITS, found["audits"])
-    older = None if found.get("next") is None else asked.again(cursor=found["next"])
+    answer = await asked.get("/audits", limit=limit, cursor=cursor)
+    listed = asked.listing("audit", AUDITS, answer["audits"])
+    older = None if answer.get("next") is None else asked.again(cursor=answer["next"])
     return listed or asked.page(
         "audit.html",
-        audits=[{**one, "what": _what(one)} for one in found["audits"]],
+        audits=[{**entry, "what": _what(entry)} for entry in answer["audits"]],
         older=older,
         is_first=not cursor,
-        missing=missing(found),
+        missing=missing(answer),
         command=command("audits"),
     )
 
 
-def _what(one: dict[str, Any]) -> dict[str, str]:
+def _what(entry: dict[str, Any]) -> dict[str, str]:
     return {
         name.removesuffix("_ms"): when(value) if name.endswith("_ms") and isinstance(value, int) else plain(value)
-        for name, value in audit_details(one).items()
+        for name, value in audit_details(entry).items()
     }

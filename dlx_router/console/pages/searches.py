@@ -21,12 +21,12 @@ Row = dict[str, Any]
 
 async def searches(asked: Asked) -> Response:
     """All of them, by page and name."""
-    found = await asked.get("/searches")
-    listed = asked.listing("searches", COLUMNS, found["searches"])
+    answer = await asked.get("/searches")
+    listed = asked.listing("searches", COLUMNS, answer["searches"])
     return listed or asked.page(
         "searches.html",
-        searches=_rows(asked, found["searches"]),
-        missing=missing(found),
+        searches=_rows(asked, answer["searches"]),
+        missing=missing(answer),
         command=command("searches"),
     )
 
@@ -37,10 +37,10 @@ async def saved_for(asked: Asked, page: str, given: Mapping[str, str]) -> dict[s
     A list never waits for it, nor is it lost by it: routers of before have no such path.
     """
     try:
-        found = await asked.router.ask("GET", "/searches", asked.session.token, query={"page": page})
+        answer = await asked.router.ask("GET", "/searches", asked.session.token, query={"page": page})
     except ApiError:
         return None
-    rows = _rows(asked, found.get("searches") or [])
+    rows = _rows(asked, answer.get("searches") or [])
     chosen = {name: value for name, value in given.items() if value and name in FIELDS[page]}
     return {"page": page, "few": rows[:FEW], "count": len(rows), "filter": chosen, "most": MAX_NAME}
 
@@ -82,23 +82,27 @@ def _filter(form: Form, page: str) -> dict[str, str | int]:
     }
 
 
-def _rows(asked: Asked, found: list[Row]) -> list[Row]:
+def _rows(asked: Asked, entries: list[Row]) -> list[Row]:
     """Those whose page this console has, each with its address and its filter in words."""
-    return [{**one, "address": _address(asked, one), "words": _words(one)} for one in found if one["page"] in FIELDS]
+    return [
+        {**entry, "address": _address(asked, entry), "words": _words(entry)}
+        for entry in entries
+        if entry["page"] in FIELDS
+    ]
 
 
-def _address(asked: Asked, one: Row) -> str:
+def _address(asked: Asked, search: Row) -> str:
     """The list that it shows. An address has `sort` where the API has an order."""
-    given = {name: one["filter"][name] for name in FIELDS[one["page"]] if name in one["filter"]}
+    given = {name: search["filter"][name] for name in FIELDS[search["page"]] if name in search["filter"]}
     if given.pop("order", None) == "oldest":
         given["sort"] = "last"
     elif "sort" in given:
         given["sort"] = f"-{given['sort']}"
-    return asked.path(f"/{one['page']}", **given)
+    return asked.path(f"/{search['page']}", **given)
 
 
-def _words(one: Row) -> dict[str, str]:
+def _words(search: Row) -> dict[str, str]:
     return {
         name.removesuffix("_ms"): when(value) if name.endswith("_ms") else plain(value)
-        for name, value in one["filter"].items()
+        for name, value in search["filter"].items()
     }

@@ -20,11 +20,11 @@ GROUPS: Final = ["group", "failed_queue", "reason", "letters"]
 KINDS: Final = {"redrive": "send back", "park": "put into parking", "discard": "delete for good"}
 VERBS: Final = ("pause", "resume", "cancel")
 VALUES: Final[Values] = {
-    "queue": lambda one: one["spec"]["queue"],
-    "state": lambda one: one["state"],
-    "sent": lambda one: one["counts"]["sent"],
-    "stays": lambda one: one["counts"]["left"] + one["counts"]["unreadable"] + one["counts"]["not_letters"],
-    "changed": lambda one: one["changed_ms"],
+    "queue": lambda row: row["spec"]["queue"],
+    "state": lambda row: row["state"],
+    "sent": lambda row: row["counts"]["sent"],
+    "stays": lambda row: row["counts"]["left"] + row["counts"]["unreadable"] + row["counts"]["not_letters"],
+    "changed": lambda row: row["changed_ms"],
 }
 _OBJECTS: Final = frozenset({403, 404, 409, 503})
 
@@ -33,12 +33,14 @@ async def tasks(asked: Asked) -> Response:
     """All tasks of a vhost, newest first."""
     vhosts = await asked.vhosts()
     vhost = asked.query("vhost") or next(iter(vhosts), "/")
-    found = (await asked.get("/tasks", vhost=vhost, queue=asked.query("queue")))["tasks"]
+    entries = (await asked.get("/tasks", vhost=vhost, queue=asked.query("queue")))["tasks"]
     order = order_of(asked.query("sort"), VALUES, "")
-    found = arranged(found, VALUES, order) if order.name else found
-    listed = asked.listing("tasks", COLUMNS, [_row(one) for one in found])
-    told = command("redrive", "list", vhost=vhost if vhost != "/" else None)
-    return listed or asked.page("tasks.html", tasks=found, vhost=vhost, vhosts=vhosts, command=told, order=order)
+    entries = arranged(entries, VALUES, order) if order.name else entries
+    listed = asked.listing("tasks", COLUMNS, [_row(entry) for entry in entries])
+    command_line = command("redrive", "list", vhost=vhost if vhost != "/" else None)
+    return listed or asked.page(
+        "tasks.html", tasks=entries, vhost=vhost, vhosts=vhosts, command=command_line, order=order
+    )
 
 
 async def redrive(asked: Asked) -> Response:
@@ -46,11 +48,11 @@ async def redrive(asked: Asked) -> Response:
     wanted = {name: asked.query(name) for name in ("vhost", "queue", "group", "filter", "ids", "kind", "limit")}
     vhosts = await asked.vhosts()
     wanted["vhost"] = wanted["vhost"] or next(iter(vhosts), "/")
-    preview, said = await _preview(asked, wanted["vhost"], wanted["queue"])
+    preview, reason = await _preview(asked, wanted["vhost"], wanted["queue"])
     places = (await asked.get("/queues"))["lying"]
     return asked.page(
-        "redrive.html", wanted=wanted, vhosts=vhosts, preview=preview, said=said, kinds=KINDS,
-        places=[one for one in places if one["queue"]],
+        "redrive.html", wanted=wanted, vhosts=vhosts, preview=preview, said=reason, kinds=KINDS,
+        places=[place for place in places if place["queue"]],
         command=task_command({**wanted, "queue": wanted["queue"] or "QUEUE", "ids": wanted["ids"].split(),
                               "kind": wanted["kind"] or "redrive", "dry_run": True}),
     )  # fmt: skip
@@ -83,50 +85,50 @@ def _meant(form: Form) -> dict[str, Any]:
 
 async def task(asked: Asked) -> Response:
     """One task as it stands; a dry run that is done offers the deed."""
-    one = await _one(asked)
-    spec, counts = one["spec"], one["counts"]
-    if (listed := asked.listing("groups-of-task", GROUPS, one["groups"])) is not None:
+    status = await _status(asked)
+    spec, counts = status["spec"], status["counts"]
+    if (listed := asked.listing("groups-of-task", GROUPS, status["groups"])) is not None:
         return listed
-    counted = spec["dry_run"] and one["state"] == "done"
-    preview, said = await _preview(asked, spec["vhost"], spec["queue"]) if counted else (None, "")
+    counted = spec["dry_run"] and status["state"] == "done"
+    preview, reason = await _preview(asked, spec["vhost"], spec["queue"]) if counted else (None, "")
     return asked.page(
         "task.html",
-        task=one,
-        at_work=one["state"] in AT_WORK,
+        task=status,
+        at_work=status["state"] in AT_WORK,
         stays=counts["left"] + counts["unreadable"] + counts["not_letters"],
         preview=preview,
-        said=said,
+        said=reason,
         kinds=KINDS,
-        meant=_meant_letters(one),
-        whole=_whole(one),
-        came_back=one.get("came_back"),
-        needs_number=_needs_number(one),
+        meant=_meant_letters(status),
+        whole=_whole(status),
+        came_back=status.get("came_back"),
+        needs_number=_needs_number(status),
         command=task_command(spec),
         start_command=task_command({**spec, "dry_run": False, "rate": 50}),
-        verbs={verb: command("redrive", verb, operand=one["id"]) for verb in VERBS},
+        verbs={verb: command("redrive", verb, operand=status["id"]) for verb in VERBS},
     )
 
 
-def _meant_letters(one: dict[str, Any]) -> int:
+def _meant_letters(status: dict[str, Any]) -> int:
     """So many would go: a dry run may have looked at some more than its limit."""
-    sent, limit = int(one["counts"]["sent"]), int(one["spec"]["limit"])
+    sent, limit = int(status["counts"]["sent"]), int(status["spec"]["limit"])
     return min(sent, limit) if limit else sent
 
 
-def _whole(one: dict[str, Any]) -> int:
+def _whole(status: dict[str, Any]) -> int:
     """So many letters it means in all; a router of an older version does not say it."""
-    said = one.get("meant")
-    return int(said["letters"] if said else one["spec"]["limit"] or one["total"])
+    meant = status.get("meant")
+    return int(meant["letters"] if meant else status["spec"]["limit"] or status["total"])
 
 
-def _needs_number(one: dict[str, Any]) -> bool:
+def _needs_number(status: dict[str, Any]) -> bool:
     """Whether the number of letters has to be typed: of one letter it says nothing, but what is deleted is gone."""
-    return _meant_letters(one) != 1 or one["spec"]["kind"] == "discard"
+    return _meant_letters(status) != 1 or status["spec"]["kind"] == "discard"
 
 
 async def start(asked: Asked) -> Response:
     """Do what a dry run counted, and no letter more: those that died since then stay."""
-    counted, form = await _one(asked), asked.form
+    counted, form = await _status(asked), asked.form
     spec, meant = counted["spec"], _meant_letters(counted)
     if not spec["dry_run"] or counted["state"] != "done":
         raise FormError("that is no dry run that is done; count the letters first", 409)
@@ -157,7 +159,7 @@ async def change_task(asked: Asked) -> Response:
     return asked.go(asked.path("/tasks", name, vhost=vhost))
 
 
-async def _one(asked: Asked) -> dict[str, Any]:
+async def _status(asked: Asked) -> dict[str, Any]:
     name = asked.request.path_params["task_id"]
     return await asked.get(f"/tasks/{quoted(name[:255])}", vhost=asked.query("vhost", "/"))
 
@@ -174,6 +176,11 @@ async def _preview(asked: Asked, vhost: str, queue: str) -> tuple[dict[str, Any]
         return None, error.error
 
 
-def _row(one: dict[str, Any]) -> dict[str, Any]:
-    spec = {name: one["spec"][name] for name in ("vhost", "queue", "kind", "dry_run")}
-    return {**spec, **one["counts"], **{name: one[name] for name in COLUMNS if name in one}, "meant": _whole(one)}
+def _row(status: dict[str, Any]) -> dict[str, Any]:
+    spec = {name: status["spec"][name] for name in ("vhost", "queue", "kind", "dry_run")}
+    return {
+        **spec,
+        **status["counts"],
+        **{name: status[name] for name in COLUMNS if name in status},
+        "meant": _whole(status),
+    }

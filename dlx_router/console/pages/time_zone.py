@@ -20,6 +20,6 @@ async def time_zone(asked: Asked) -> Response:
     return remembered(asked.console, ZONE, name, back)
 
 
-def _form(asked: Asked, wanted: str, back: str, said: str = "") -> Response:
-    given = {"wanted": wanted, "back": local_path(back), "said": said, "names": zones.names()}
-    return page(asked.console, asked.request, "time_zone.html", _REFUSED if said else 200, asked=asked, **given)
+def _form(asked: Asked, wanted: str, back: str, problem: str = "") -> Response:
+    given = {"wanted": wanted, "back": local_path(back), "said": problem, "names": zones.names()}
+    return page(asked.console, asked.request, "time_zone.html", _REFUSED if problem else 200, asked=asked, **given)
