@@ -21,9 +21,9 @@ def decode(data: bytes, key: bytes) -> Record:
 
     Members of a document that this version does not know are kept in `more`, and written again by `encode`.
     """
-    head, found, tail = data.rpartition(_MAC)
+    head, separator, tail = data.rpartition(_MAC)
     expected = mac(head, key).encode() + b'"}'
-    if not found or not compare_digest(tail, expected):
+    if not separator or not compare_digest(tail, expected):
         raise RecordError("the signature is not ours")
     try:
         return _record(json.loads(head + b"}"))

@@ -80,7 +80,7 @@ async def aside(call: Callable[[], T]) -> T:
         if not future.done():  # whoever waited was cancelled
             how()
 
-    def tell(how: Callable[[], None]) -> None:
+    def hand_over(how: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, how)
 
@@ -88,9 +88,9 @@ async def aside(call: Callable[[], T]) -> T:
         try:
             value = call()
         except (OSError, UnicodeError) as error:
-            tell(partial(future.set_exception, error))
+            hand_over(partial(future.set_exception, error))
         else:
-            tell(partial(future.set_result, value))
+            hand_over(partial(future.set_result, value))
 
     threading.Thread(target=work, name="webhooks-name", daemon=True).start()
     return await future

@@ -104,17 +104,17 @@ def _with_twins(table: bytes) -> Entries:
     return spans
 
 
-def splice(table: bytes, found: dict[bytes, Span], remove: Collection[bytes], append: bytes) -> bytes:
+def splice(table: bytes, known: dict[bytes, Span], remove: Collection[bytes], append: bytes) -> bytes:
     """The table without the entries named in `remove`, twins included, and with the entries `append` behind.
 
-    `found` comes from `entries(table)`; names that are not there are ignored. The rest keeps its bytes and its order.
+    `known` comes from `entries(table)`; names that are not there are ignored. The rest keeps its bytes and its order.
     """
     spans = []
     for name in remove:  # a loop, not a comprehension: those are calls in Python 3.11
-        if name in found:
-            spans.append(found[name])  # noqa: PERF401 - as it says above
-    if found.__class__ is Entries:
-        spans += [span for name, span in found.twins if name in remove]
+        if name in known:
+            spans.append(known[name])  # noqa: PERF401 - as it says above
+    if known.__class__ is Entries:
+        spans += [span for name, span in known.twins if name in remove]
     if not spans:
         return table + append
     spans.sort()

@@ -167,8 +167,8 @@ MUTANTS: Final = (
     Mutant(
         "signature-not-checked",
         "core/remembered.py",
-        "    if not found or not compare_digest(tail, expected):\n",
-        "    if not found:\n",
+        "    if not separator or not compare_digest(tail, expected):\n",
+        "    if not separator:\n",
         "tests/core/test_record.py::test_another_routers_key_is_refused",
     ),
     Mutant(
@@ -223,8 +223,8 @@ MUTANTS: Final = (
     Mutant(
         "api-prints-otherwise",
         "admin/api/policies.py",
-        "[row._asdict() for row in found.keys]",
-        '[{**row._asdict(), "value": row.value.strip("[]")} for row in found.keys]',
+        "[row._asdict() for row in explanation.keys]",
+        '[{**row._asdict(), "value": row.value.strip("[]")} for row in explanation.keys]',
         _ONE_DECISION,
     ),
     Mutant(

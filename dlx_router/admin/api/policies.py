@@ -41,10 +41,10 @@ async def explain(
     if not who.may_see(vhost, queue):
         raise refuse(404, f"queue {queue!r} is not in the scope of token {who.name!r}")
     policies, queue_type = attendant.policies, attendant.queue_type(queue)
-    found = explained(policies, vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
+    explanation = explained(policies, vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
     document: dict[str, Any] = {"vhost": vhost, "queue": queue, "revision": policies.revision}
-    document |= {"policies": found.policies, "keys": [row._asdict() for row in found.keys]}
-    return Answer(document | {"queue_type": queue_type, "left_out": [*map(left_out_text, found.left_out)]})
+    document |= {"policies": explanation.policies, "keys": [row._asdict() for row in explanation.keys]}
+    return Answer(document | {"queue_type": queue_type, "left_out": [*map(left_out_text, explanation.left_out)]})
 
 
 def _policy(policy: Policy) -> dict[str, Any]:

@@ -195,11 +195,11 @@ def what_goes(plan: Plan, target: Target) -> str:
 def send(where: Where, folder: Path, way: Way, *, as_json: bool) -> int:
     """Go through the plan; a line for each chunk, or a document at the end."""
 
-    def told(progress: Progress) -> None:
+    def show(progress: Progress) -> None:
         if not as_json:
             output.say(f"chunk {progress.chunks_done} of {progress.chunks}: {progress.confirmed} confirmed")
 
-    outcome = run(where.session(reads=False), folder, way, on_chunk=told)
+    outcome = run(where.session(reads=False), folder, way, on_chunk=show)
     if as_json:
         output.as_json({**asdict(outcome), "done": outcome.is_done})
     else:

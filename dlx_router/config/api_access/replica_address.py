@@ -36,14 +36,14 @@ def checked(url: str) -> str:
     return f"{parts.scheme}://{named}" + ("" if port is None else f":{port}")
 
 
-def advertised(said: str | None, bound: str, port: int, local: str) -> str:
+def advertised(address: str | None, bound: str, port: int, local: str) -> str:
     """Where this router can be asked; "" where it is not to be, or nobody can say.
 
-    `said`: ADVERTISED_URL; `bound`: HTTP_HOST. Where it listens on all addresses, `local` is the one that the broker
+    `address`: ADVERTISED_URL; `bound`: HTTP_HOST. Where it listens on all addresses, `local` is the one that the broker
     sees, which replicas reach as the broker does.
     """
-    if said is not None:
-        return "" if said == OFF else checked(said)
+    if address is not None:
+        return "" if address == OFF else checked(address)
     host = local if _is_unspecified(bound) else bound
     try:
         return checked(f"http://{f'[{host}]' if ':' in host else host}:{port}")

@@ -249,12 +249,12 @@ def _types_meet(first: Policy, second: Policy) -> bool:
     return first.queue_type == second.queue_type or None in {first.queue_type, second.queue_type}
 
 
-def words_meet(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether some queue name fits both word patterns. O(len(one) × len(other)), from the ends backwards."""
+def words_meet(first: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether some queue name fits both word patterns. O(len(first) × len(other)), from the ends backwards."""
     meets: dict[tuple[int, int], bool] = {}
-    for at in range(len(one), -1, -1):
+    for at in range(len(first), -1, -1):
         for there in range(len(other), -1, -1):
-            mine, theirs = one[at : at + 1], other[there : there + 1]
+            mine, theirs = first[at : at + 1], other[there : there + 1]
             skip_mine = bool(mine) and meets[at + 1, there]
             skip_theirs = bool(theirs) and meets[at, there + 1]
             if "#" in (*mine, *theirs):

@@ -57,11 +57,11 @@ def may_meet(first: Selector, second: Selector) -> bool:
     return words_meet(first.text.split("."), second.text.split("."))
 
 
-def words_meet(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether some words are matched by both; O(len(one) × len(other))."""
-    # meets[j]: whether the rest of `one` and other[j:] can be matched by the same words
+def words_meet(first: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether some words are matched by both; O(len(first) × len(other))."""
+    # meets[j]: whether the rest of `first` and other[j:] can be matched by the same words
     meets = [all(word == "#" for word in other[at:]) for at in range(len(other) + 1)]
-    for left in reversed(one):
+    for left in reversed(first):
         row = [meets[-1] and left == "#"]
         for at in range(len(other) - 1, -1, -1):
             if "#" in {left, other[at]}:

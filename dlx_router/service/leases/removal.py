@@ -101,11 +101,11 @@ class Remover:
         record = partial(self._context.journal.record, of_task=self._copies.tell_tasks)
         self._job.batches = tuple(map(record, self._copies.events(self._job, wall_ms())))
 
-        def tell(_job: Job, how: Ending) -> None:
+        def end(_job: Job, how: Ending) -> None:
             if not ended.done():  # the journal outlives who waits for it
                 ended.set_result(how)
 
-        once_sure(self._job, tell)
+        once_sure(self._job, end)
         how = await ended
         if how is Ending.LOST:
             raise NotLeader(UNTOLD)

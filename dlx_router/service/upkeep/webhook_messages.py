@@ -55,12 +55,12 @@ class WebhookMessages:
         """By endpoint: how many messages it has not taken."""
         return {name: len(pending) for name, pending in self._pending.items()}
 
-    def add(self, notices: Iterable[Notice], told: Told) -> None:
-        """To be told to whoever wants to know it, and was not `told` by an earlier leader."""
+    def add(self, notices: Iterable[Notice], sent: Told) -> None:
+        """To be told to whoever wants to know it, and was not `sent` by an earlier leader."""
         for notice in notices:
             for name, endpoint in self._endpoints.items():
                 is_wanted = endpoint.wants(notice.kind, notice.vhost, notice.queues)
-                if is_wanted and (name, notice.kind, notice.key) not in told:
+                if is_wanted and (name, notice.kind, notice.key) not in sent:
                     self._gatherers[name].add(notice, steady_ms())
 
     def adopt(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> Told:

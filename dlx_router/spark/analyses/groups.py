@@ -17,8 +17,8 @@ GROUPS_SCHEMA: Final = (
 _COMMON: Final = ("reason", "error_type", "error_template")  # the same in all of a group
 
 
-def failure_groups(events: DataFrame, found: DataFrame) -> DataFrame:
-    """The groups, the largest first. GROUPS_SCHEMA. `found`: `letters` of the same events.
+def failure_groups(events: DataFrame, outcomes: DataFrame) -> DataFrame:
+    """The groups, the largest first. GROUPS_SCHEMA. `outcomes`: `letters` of the same events.
 
     A letter is counted in every group that it died in; samples are the one that failed first, the one that failed last,
     and another. Needs also columns fingerprint, error and error_template.
@@ -31,7 +31,7 @@ def failure_groups(events: DataFrame, found: DataFrame) -> DataFrame:
         f.max("ts_ms").alias("last_ms"),
         *(f.any_value(name).alias(name) for name in _COMMON),
     )
-    ended = each.join(found.select(*KEY, "outcome"), list(KEY), "left")
+    ended = each.join(outcomes.select(*KEY, "outcome"), list(KEY), "left")
     is_open, is_good = f.col("outcome").isin(*UNDECIDED), f.col("outcome") == RECOVERED
     counted = ended.groupBy("fingerprint", "vhost", "failed_queue").agg(
         *(f.any_value(name).alias(name) for name in _COMMON),

@@ -20,15 +20,15 @@ REDRIVES_SCHEMA: Final = (
 )
 
 
-def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = POISON_DEATHS) -> DataFrame:
+def poison_messages(events: DataFrame, outcomes: DataFrame, *, deaths: int = POISON_DEATHS) -> DataFrame:
     """Messages that died `deaths` times or more, as several letters or after a redrive, and never recovered.
 
     POISON_SCHEMA. A message is known by the SHA-256 of its body where the journal has it (the same body sent
-    again is the same message), else by its letter id. `found`: `letters` of the same events. Needs also column
+    again is the same message), else by its letter id. `outcomes`: `letters` of the same events. Needs also column
     body_sha256.
     """
     hashes = of_letters(events).where(is_death()).groupBy(*KEY)
-    hashed = found.join(hashes.agg(f.max("body_sha256").alias("body_sha256")), list(KEY), "left")
+    hashed = outcomes.join(hashes.agg(f.max("body_sha256").alias("body_sha256")), list(KEY), "left")
     named = hashed.withColumn("message", f.coalesce("body_sha256", "id")).withColumn(
         "known_by", f.when(f.col("body_sha256").isNotNull(), "body_sha256").otherwise("id")
     )
@@ -47,8 +47,8 @@ def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = POISON
     return shaped(hopeless, POISON_SCHEMA).orderBy(f.desc("deaths"), "vhost", "failed_queue", "message")
 
 
-def redrive_success(tried: DataFrame, found: DataFrame) -> DataFrame:
-    """What each redrive brought, by queue. REDRIVES_SCHEMA. `tried`, `found`: `tries` and `letters` of the same events.
+def redrive_success(tried: DataFrame, outcomes: DataFrame) -> DataFrame:
+    """What each redrive brought, by queue. REDRIVES_SCHEMA. `tried`, `outcomes`: `tries` and `letters` of them.
 
     Recovered: the letter has come to rest since, `at_once` without dying again first; lost: it is dead again.
     """
@@ -61,7 +61,7 @@ def redrive_success(tried: DataFrame, found: DataFrame) -> DataFrame:
             f.max("decided_ms").alias("last_ms"),
         )
     )
-    ended = sent.join(found.select(*KEY, "outcome"), list(KEY), "left")
+    ended = sent.join(outcomes.select(*KEY, "outcome"), list(KEY), "left")
     counted = ended.groupBy("redrive_id", "vhost", "failed_queue").agg(
         f.count("*").alias("letters"),
         f.count_if(f.col("outcome") == RECOVERED).alias("recovered"),

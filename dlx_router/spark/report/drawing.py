@@ -68,8 +68,8 @@ class Drawing:
             mark.set_gid(f"said-{len(self._titles)}")
             self._titles.append(f"<g><title>{escape(text)}</title>")
 
-    def svg(self, title: str, told: Iterable[str]) -> str:
-        """The drawing, as wide as its place. `told`: the same in sentences, for who cannot see it."""
+    def svg(self, title: str, sentences: Iterable[str]) -> str:
+        """The drawing, as wide as its place. `sentences`: the same in sentences, for who cannot see it."""
         written = StringIO()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # letters that its font lacks: the browser's has them
@@ -79,7 +79,7 @@ class Drawing:
         size, inside = re.findall(r'<svg [^>]*(viewBox="[^"]*")[^>]*>(.*)', re.sub(r"\s*\n\s*", " ", drawn))[0]
         return (
             f'<svg {size} role="img" aria-labelledby="{name} {name}-told"><title id="{name}">{escape(title)}</title>'
-            f'<desc id="{name}-told">{escape(" ".join(told))}</desc>{inside.strip()}'
+            f'<desc id="{name}-told">{escape(" ".join(sentences))}</desc>{inside.strip()}'
         )
 
     def _in_page(self, tag: str) -> str:
