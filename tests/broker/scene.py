@@ -18,13 +18,15 @@ def topology(vhost: Vhost, *, declare: bool = True, user: str = "", password: st
 
 
 def arguments(vhost: Vhost, queue: str) -> dict[str, Any]:
-    found: dict[str, Any] = vhost.get(f"queues/{vhost.quoted}/{quote(queue, safe='')}?columns=arguments")["arguments"]
-    return found
+    document: dict[str, Any] = vhost.get(f"queues/{vhost.quoted}/{quote(queue, safe='')}?columns=arguments")[
+        "arguments"
+    ]
+    return document
 
 
 def bindings(vhost: Vhost, queue: str) -> set[tuple[str, str]]:
-    found = vhost.get(f"queues/{vhost.quoted}/{quote(queue, safe='')}/bindings")
-    return {(one["source"], one["routing_key"]) for one in found if one["source"]}
+    rows = vhost.get(f"queues/{vhost.quoted}/{quote(queue, safe='')}/bindings")
+    return {(row["source"], row["routing_key"]) for row in rows if row["source"]}
 
 
 def user(vhost: Vhost, name: str, tags: str = "", **rights: str) -> tuple[str, str]:

@@ -42,8 +42,8 @@ class Filled(Socket):
     def __init__(self, count: int) -> None:
         super().__init__()
         self._here, self._there = socket.socketpair()
-        for one in (self._here, self._there):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * MANY_BYTES)
+        for side in (self._here, self._there):
+            side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * MANY_BYTES)
         self._there.sendall(b"x" * count)
 
     def fileno(self) -> int:
@@ -69,8 +69,8 @@ class Timers:
 
     def goes_on(self, seconds: float) -> None:
         end = self.now + seconds
-        while due := [one for one in self._due if one[0] <= end]:
-            first = min(due, key=lambda one: one[0])
+        while due := [entry for entry in self._due if entry[0] <= end]:
+            first = min(due, key=lambda entry: entry[0])
             self._due.remove(first)
             self.now = max(self.now, first[0])
             first[1]()

@@ -45,13 +45,17 @@ class _Nobody:
 def consumer(link: Link, queue: str, lost: list[Exception] | None = None) -> Consumer:
     ends = [] if lost is None else lost
     return Consumer(
-        link, queue, 10, sink=lambda _delivery, _consumer: None, on_lost=lambda _one, error, _left: ends.append(error)
+        link,
+        queue,
+        10,
+        sink=lambda _delivery, _consumer: None,
+        on_lost=lambda _consumer, error, _left: ends.append(error),
     )
 
 
 async def count(link: Link, channel: int, queue: str, within: float) -> int:
-    found = await link.rpc(channel, commands.Queue.Declare(queue=queue, passive=True), within)
-    return int(found.message_count)
+    reply = await link.rpc(channel, commands.Queue.Declare(queue=queue, passive=True), within)
+    return int(reply.message_count)
 
 
 def test_a_write_that_still_waits_when_its_link_ends_is_dropped_without_a_word(vhost: Vhost) -> None:
@@ -88,14 +92,14 @@ async def test_while_we_read_nothing_of_the_broker_it_is_not_late(vhost: Vhost, 
 async def test_two_questions_on_one_channel_get_their_own_answers(vhost: Vhost, amqp: Client) -> None:
     amqp.queue("work")
     link = await linked(vhost)
-    one = consumer(link, "work")
-    await one.start()
+    subscriber = consumer(link, "work")
+    await subscriber.start()
     async with asyncio.timeout(10):
-        _, counted = await asyncio.gather(one.halt(), one.counted())
+        _, counted = await asyncio.gather(subscriber.halt(), subscriber.counted())
     assert counted in {(0, 1), (0, 0)}
     amqp.publish("late", key="work")
     async with asyncio.timeout(10):
-        counted, _ = await asyncio.gather(one.counted(), one.close())
+        counted, _ = await asyncio.gather(subscriber.counted(), subscriber.close())
     assert counted == (1, 0)
     await link.close()
 
@@ -121,7 +125,7 @@ async def test_a_consumer_that_is_ended_as_it_begins_says_so(vhost: Vhost, amqp:
     """The broker's yes and its cancel come in one read."""
     amqp.queue("work")
     link = await linked(vhost)
-    one, send = consumer(link, "work"), link.send
+    subscriber, send = consumer(link, "work"), link.send
 
     def then_hold_up_the_loop(data: bytes) -> None:
         send(data)
@@ -130,7 +134,7 @@ async def test_a_consumer_that_is_ended_as_it_begins_says_so(vhost: Vhost, amqp:
 
     link.send = then_hold_up_the_loop  # type: ignore[method-assign]  # calls the true one
     with pytest.raises(ChannelClosed, match="ended as it began"):
-        await one.start()
+        await subscriber.start()
     await link.close()
 
 

@@ -41,17 +41,17 @@ class Api(ThreadingHTTPServer):
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    one = Api()
-    yield one
-    one.shutdown()
-    one.server_close()
+    server = Api()
+    yield server
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture
 def frozen() -> Iterator[int]:
     """A port where everything is taken and nothing answered."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        yield one.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
 
 
 def url(*ports: int) -> str:
@@ -70,28 +70,28 @@ async def test_who_waits_for_a_frozen_host_no_longer_has_the_next_one_asked(api:
 
 
 async def test_a_frozen_host_costs_its_short_timeout_once(api: Api, frozen: int) -> None:
-    one = Management(url(frozen, api.server_port))
+    management = Management(url(frozen, api.server_port))
     began = time.monotonic()
-    assert await one.vhosts() == ["shop"]
+    assert await management.vhosts() == ["shop"]
     assert SHORT_S - 0.1 <= time.monotonic() - began < SHORT_S + 2
     began = time.monotonic()
     for _ in range(5):
-        assert await one.vhosts() == ["shop"]
+        assert await management.vhosts() == ["shop"]
     assert time.monotonic() - began < 2
     assert len(api.asked) == 6
-    await one.close()
+    await management.close()
 
 
 async def test_a_host_that_refuses_or_fails_is_passed_over(api: Api) -> None:
     failing = Api(503)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    one = Management(url(port, failing.server_port, api.server_port))
-    assert await one.vhosts() == ["shop"]
+    management = Management(url(port, failing.server_port, api.server_port))
+    assert await management.vhosts() == ["shop"]
     assert (len(failing.asked), len(api.asked)) == (1, 1)
-    assert await one.vhosts() == ["shop"]
+    assert await management.vhosts() == ["shop"]
     assert (len(failing.asked), len(api.asked)) == (1, 2)
-    await one.close()
+    await management.close()
     failing.shutdown()
     failing.server_close()
 
@@ -101,9 +101,9 @@ async def test_where_none_answers_each_is_named_and_no_password() -> None:
     for _ in range(2):
         with socket.create_server(("127.0.0.1", 0)) as gone:
             ports.append(gone.getsockname()[1])
-    one = Management(url(*ports))
+    management = Management(url(*ports))
     with pytest.raises(ManagementError) as caught:
-        await one.vhosts()
+        await management.vhosts()
     assert all(str(port) in str(caught.value) for port in ports)
     assert "hunter2" not in str(caught.value)
 
@@ -111,11 +111,11 @@ async def test_where_none_answers_each_is_named_and_no_password() -> None:
 async def test_a_refusal_is_an_answer(api: Api) -> None:
     """401 comes of the user and not of the node: the others are not asked with a password that is wrong."""
     refusing = Api(401)
-    one = Management(url(refusing.server_port, api.server_port))
+    management = Management(url(refusing.server_port, api.server_port))
     with pytest.raises(ManagementError, match="401"):
-        await one.vhosts()
+        await management.vhosts()
     assert not api.asked
-    await one.close()
+    await management.close()
     refusing.shutdown()
     refusing.server_close()
 
@@ -135,8 +135,8 @@ def test_a_host_that_is_none_is_told_without_the_password(bad: str) -> None:
 
 
 async def test_by_http_no_authority_is_read_and_by_https_all_are() -> None:
-    one = Management("http://u:hunter2@127.0.0.1:9")
-    plain, verified = (one._connected(secure=secure)._transport._pool._ssl_context for secure in (False, True))  # type: ignore[attr-defined]  # of httpx
+    management = Management("http://u:hunter2@127.0.0.1:9")
+    plain, verified = (management._connected(secure=secure)._transport._pool._ssl_context for secure in (False, True))  # type: ignore[attr-defined]  # of httpx
     assert (plain.verify_mode, plain.cert_store_stats()["x509_ca"]) == (ssl.CERT_REQUIRED, 0)
     assert (verified.verify_mode, verified.cert_store_stats()["x509_ca"] > 0) == (ssl.CERT_REQUIRED, True)
-    await one.close()
+    await management.close()

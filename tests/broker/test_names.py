@@ -21,9 +21,9 @@ _Declare = lenient(commands.Queue.Declare)
 
 @pytest.fixture
 async def here(vhost: Vhost) -> AsyncIterator[Topology]:
-    one = topology(vhost)
-    yield one
-    await one.close()
+    fresh = topology(vhost)
+    yield fresh
+    await fresh.close()
 
 
 async def _declared(here: Topology, name: str) -> str:
@@ -70,7 +70,7 @@ async def test_nothing_is_ever_returned_to_a_queue_of_the_router(here: Topology,
         await here.ensure_return_binding(name)
     assert isinstance(raised.value, Forbidden)
     for queue in (NAMES.state, NAMES.parking):
-        assert not [one for one in bindings(vhost, queue) if one[0] == NAMES.return_]
+        assert not [binding for binding in bindings(vhost, queue) if binding[0] == NAMES.return_]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "\udcff", "%2E%2E", "a/b", "?x#y", "wo\nrk"])

@@ -40,16 +40,16 @@ ODD_NAMES = ["größe 1", "a*b?c=d%2F&e", "orders!$", "x" * 255, "ü" * 127, "'\
 
 @pytest.fixture
 async def here(vhost: Vhost) -> AsyncIterator[Topology]:
-    one = topology(vhost)
-    yield one
-    await one.close()
+    fresh = topology(vhost)
+    yield fresh
+    await fresh.close()
 
 
 @pytest.fixture
 async def never(vhost: Vhost) -> AsyncIterator[Topology]:
-    one = topology(vhost, declare=False)
-    yield one
-    await one.close()
+    fresh = topology(vhost, declare=False)
+    yield fresh
+    await fresh.close()
 
 
 async def test_the_core_is_declared_with_arguments_that_lose_nothing(here: Topology, vhost: Vhost) -> None:
@@ -81,8 +81,8 @@ async def test_a_queue_that_exists_keeps_its_arguments(here: Topology, vhost: Vh
 
 async def test_two_routers_that_start_together_declare_once(vhost: Vhost) -> None:
     both = [topology(vhost) for _ in range(4)]
-    await asyncio.gather(*(one.ensure_core() for one in both))
-    await asyncio.gather(*(one.close() for one in both))
+    await asyncio.gather(*(router.ensure_core() for router in both))
+    await asyncio.gather(*(router.close() for router in both))
 
 
 async def test_a_letter_in_a_rung_comes_out_at_release_when_its_time_is_over(
@@ -163,9 +163,9 @@ async def test_a_dead_letter_queue_refuses_rather_than_drops(
     here: Topology, vhost: Vhost, kind: str, type_: str
 ) -> None:
     await here.ensure_dead_letter_queue("DLQ.orders", kind, None)
-    found = arguments(vhost, "DLQ.orders")
-    assert (found["x-queue-type"], found["x-overflow"]) == (type_, "reject-publish")
-    assert ("x-delivery-limit" in found) == (kind == "quorum")
+    options = arguments(vhost, "DLQ.orders")
+    assert (options["x-queue-type"], options["x-overflow"]) == (type_, "reject-publish")
+    assert ("x-delivery-limit" in options) == (kind == "quorum")
 
 
 async def test_a_missing_dead_letter_exchange_is_declared_direct_and_the_queue_bound_by_its_name(
@@ -191,11 +191,13 @@ async def test_an_existing_dead_letter_exchange_and_queue_are_used_as_they_are(
 async def test_declare_never_names_all_that_is_missing_and_declares_nothing(never: Topology, vhost: Vhost) -> None:
     with pytest.raises(TopologyMissing) as caught:
         await never.ensure_core()
-    said = caught.value.definitions
-    assert "exchange dlx-router.inbox: fanout, durable" in said
-    assert "binding of queue dlx-router.release to exchange dlx-router.release, routing key ''" in said
-    assert any(line.startswith('queue dlx-router.state: durable, arguments {"x-queue-type": "quorum"') for line in said)
-    assert all(line in str(caught.value) for line in said)
+    definitions = caught.value.definitions
+    assert "exchange dlx-router.inbox: fanout, durable" in definitions
+    assert "binding of queue dlx-router.release to exchange dlx-router.release, routing key ''" in definitions
+    assert any(
+        line.startswith('queue dlx-router.state: durable, arguments {"x-queue-type": "quorum"') for line in definitions
+    )
+    assert all(line in str(caught.value) for line in definitions)
     assert vhost.queues() == []
 
 
@@ -243,9 +245,13 @@ async def test_after_a_lost_connection_the_next_look_connects_again(here: Topolo
     await here.ensure_core()
 
     def cut() -> bool:
-        open_now = [one for one in vhost.get(f"vhosts/{vhost.quoted}/connections") if "name" in one]
-        for one in open_now:
-            vhost.api.delete(f"connections/{one['name'].replace(' ', '%20').replace('>', '%3E')}").raise_for_status()
+        open_now = [
+            connection for connection in vhost.get(f"vhosts/{vhost.quoted}/connections") if "name" in connection
+        ]
+        for connection in open_now:
+            vhost.api.delete(
+                f"connections/{connection['name'].replace(' ', '%20').replace('>', '%3E')}"
+            ).raise_for_status()
         return bool(open_now)
 
     await asyncio.to_thread(eventually, cut, 20)  # the management plugin lists connections after a while
@@ -325,8 +331,8 @@ async def test_a_look_leaves_nothing_in_memory(here: Topology) -> None:
     def kept() -> int:
         gc.collect()
         return sum(
-            str(type(one)).startswith(("<class 'aio_pika", "<class 'aiormq", "<class '_asyncio"))
-            for one in gc.get_objects()
+            str(type(item)).startswith(("<class 'aio_pika", "<class 'aiormq", "<class '_asyncio"))
+            for item in gc.get_objects()
         )
 
     assert not await here.queue_exists("absent")

@@ -19,16 +19,16 @@ from tools import brokers
 
 @pytest.fixture
 async def management(vhost: Vhost) -> AsyncIterator[Management]:
-    one = Management(vhost.management_url)
-    yield one
-    await one.close()
+    client = Management(vhost.management_url)
+    yield client
+    await client.close()
 
 
 @pytest.fixture
 async def core(vhost: Vhost) -> None:
-    one = topology(vhost)
-    await one.ensure_core()
-    await one.close()
+    fresh = topology(vhost)
+    await fresh.ensure_core()
+    await fresh.close()
 
 
 def operator_policy(vhost: Vhost, name: str, pattern: str, definition: dict[str, int]) -> None:
@@ -46,7 +46,7 @@ async def test_a_catch_all_policy_is_found_on_every_own_queue_at_once(management
     vhost.policy("everything", ".*", {"max-length": 5})
     problems = await management.check_own_queues(vhost.name, NAMES)
     own = {NAMES.inbox, NAMES.release, NAMES.parking, NAMES.quarantine, NAMES.state, NAMES.fifo, NAMES.retired}
-    assert {(one.queue, one.policy, one.keys) for one in problems} == {
+    assert {(problem.queue, problem.policy, problem.keys) for problem in problems} == {
         (queue, "everything", ("max-length",)) for queue in own
     }
     assert "policy 'everything' sets max-length on" in str(problems[0])
@@ -57,7 +57,7 @@ async def test_a_catch_all_policy_is_found_on_every_own_queue_at_once(management
 async def test_an_operator_policy_is_found_at_once(management: Management, vhost: Vhost) -> None:
     operator_policy(vhost, "limits", "parking$", {"message-ttl": 60000, "max-length": 9})
     problems = await management.check_own_queues(vhost.name, NAMES)
-    assert [(one.queue, one.policy, one.keys) for one in problems] == [
+    assert [(problem.queue, problem.policy, problem.keys) for problem in problems] == [
         (NAMES.parking, "limits", ("max-length", "message-ttl"))
     ]
 
@@ -80,7 +80,7 @@ async def test_what_the_broker_says_and_what_we_compute_agree_once_it_has_counte
     await asyncio.to_thread(eventually, counted, 30)
     after = await management.check_own_queues(vhost.name, NAMES)
     for problems in (before, after):
-        assert {key for one in problems if one.queue == NAMES.inbox for key in one.keys} == {
+        assert {key for problem in problems if problem.queue == NAMES.inbox for key in problem.keys} == {
             "max-length",
             "message-ttl",
         }
@@ -136,10 +136,10 @@ async def test_an_answer_that_is_no_list_of_queues_is_an_error() -> None:
     with HTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
         thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        one = Management(f"http://u:hunter2@127.0.0.1:{server.server_port}")
+        client = Management(f"http://u:hunter2@127.0.0.1:{server.server_port}")
         with pytest.raises(ManagementError, match="no list of queues"):
-            await one.head_timestamps("/", ".")
-        await one.close()
+            await client.head_timestamps("/", ".")
+        await client.close()
         server.shutdown()
         thread.join()
 
@@ -149,35 +149,35 @@ async def test_a_user_who_may_only_monitor_sees_enough(vhost: Vhost) -> None:
     name, password = user(vhost, "watcher", tags="monitoring")
     vhost.policy("everything", ".*", {"max-length": 5})
     parts = urlsplit(vhost.management_url)
-    one = Management(f"http://{name}:{quote(password, safe='')}@{parts.hostname}:{parts.port}")
-    assert len(await one.check_own_queues(vhost.name, NAMES)) == 7
-    assert vhost.name in await one.vhosts()
-    await one.close()
+    client = Management(f"http://{name}:{quote(password, safe='')}@{parts.hostname}:{parts.port}")
+    assert len(await client.check_own_queues(vhost.name, NAMES)) == 7
+    assert vhost.name in await client.vhosts()
+    await client.close()
 
 
 @pytest.mark.usefixtures("newest")
 async def test_wrong_credentials_are_an_error_without_them(vhost: Vhost) -> None:
     parts = urlsplit(vhost.management_url)
-    one = Management(lambda: f"http://guest:hunter2@{parts.hostname}:{parts.port}")
+    client = Management(lambda: f"http://guest:hunter2@{parts.hostname}:{parts.port}")
     with pytest.raises(ManagementError, match=r"401 \(.+\), user or password is wrong") as caught:
-        await one.check_own_queues(vhost.name, NAMES)
-    assert "hunter2" not in f"{caught.value!r} {one!r}"
-    await one.close()
+        await client.check_own_queues(vhost.name, NAMES)
+    assert "hunter2" not in f"{caught.value!r} {client!r}"
+    await client.close()
 
 
 async def test_an_api_that_is_not_there_is_an_error_that_says_where() -> None:
     port = brokers.free_port()
-    one = Management(f"http://u:hunter2@127.0.0.1:{port}")
+    client = Management(f"http://u:hunter2@127.0.0.1:{port}")
     with pytest.raises(ManagementError, match=rf"127\.0\.0\.1:{port}.*management plugin") as caught:
-        await one.vhosts()
+        await client.vhosts()
     assert "hunter2" not in str(caught.value)
-    await one.close()
+    await client.close()
 
 
 async def test_an_unreadable_url_is_not_repeated() -> None:
-    one = Management("http://u:hunter2@host:port@x")
+    client = Management("http://u:hunter2@host:port@x")
     with pytest.raises(ManagementError) as caught:
-        await one.vhosts()
+        await client.vhosts()
     assert "hunter2" not in str(caught.value)
 
 

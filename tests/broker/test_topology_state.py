@@ -28,10 +28,10 @@ SHARED = b"s" * 32
 
 @pytest.fixture
 async def here(vhost: Vhost) -> AsyncIterator[Topology]:
-    one = topology(vhost)
-    await one.ensure_core()
-    yield one
-    await one.close()
+    fresh = topology(vhost)
+    await fresh.ensure_core()
+    yield fresh
+    await fresh.close()
 
 
 async def active(state: StateQueue) -> bytes:
@@ -58,13 +58,13 @@ async def until(look: Callable[[], bool]) -> None:
 
 def bodies(amqp: Client) -> set[bytes]:
     """What lies in the queue, nobody attending it; a renewal that was cut off leaves two copies."""
-    found = set()
+    contents = set()
     for method, _, body in amqp.channel.consume(NAMES.state, inactivity_timeout=0.5):
         if method is None:
             break
-        found.add(body)
+        contents.add(body)
     amqp.channel.cancel()  # gives them back
-    return found
+    return contents
 
 
 def of_key(letter: bytes) -> bytes:
@@ -139,7 +139,7 @@ async def test_a_key_is_renewed_over_and_over_and_stays_one(here: Topology, amqp
 
         await until(renewed)
         assert state.active
-    assert [one["key"] for one in documents(amqp, "key")] == [base64.b64encode(key).decode()]
+    assert [document["key"] for document in documents(amqp, "key")] == [base64.b64encode(key).decode()]
 
 
 @pytest.mark.parametrize("letters", range(8))
@@ -220,11 +220,11 @@ async def test_what_no_router_of_this_version_keeps_there_goes_to_quarantine(her
     async with StateQueue(here, on_moved=moved.append) as state:
         await active(state)
         await until(lambda: len(moved) == 2)
-    found = [amqp.take(NAMES.quarantine) for _ in strangers]
-    assert [one.body for one in found] == [*strangers]
-    assert [one.headers["mine"] for one in found] == ["yes", "yes"]
-    assert [(one.user, one.routing_key) for one in moved] == [("guest", NAMES.state)] * 2
-    assert [one["kind"] for one in documents(amqp, "key")] == ["key"]
+    messages = [amqp.take(NAMES.quarantine) for _ in strangers]
+    assert [message.body for message in messages] == [*strangers]
+    assert [message.headers["mine"] for message in messages] == ["yes", "yes"]
+    assert [(entry.user, entry.routing_key) for entry in moved] == [("guest", NAMES.state)] * 2
+    assert [document["kind"] for document in documents(amqp, "key")] == ["key"]
 
 
 @pytest.mark.usefixtures("newest")
@@ -234,7 +234,7 @@ async def test_a_second_key_behind_the_first_goes_to_quarantine(here: Topology, 
     async with StateQueue(here) as state:
         assert await active(state) == b"a" * 32
         assert (await asyncio.to_thread(amqp.take, NAMES.quarantine)).body == of_key(b"b")
-    assert [one["key"] for one in documents(amqp, "key")] == [base64.b64encode(b"a" * 32).decode()]
+    assert [document["key"] for document in documents(amqp, "key")] == [base64.b64encode(b"a" * 32).decode()]
 
 
 @pytest.mark.usefixtures("newest")
@@ -337,7 +337,7 @@ async def test_a_key_that_cannot_be_read_is_kept_and_never_replaced(here: Topolo
     async with StateQueue(here) as state:
         with pytest.raises(TopologyError, match="a key that this version cannot read"):
             await active(state)
-    assert [one["v"] for one in documents(amqp, "key")] == [9]
+    assert [document["v"] for document in documents(amqp, "key")] == [9]
 
 
 @pytest.mark.usefixtures("newest")

@@ -16,9 +16,9 @@ from tests.support.vhost import Vhost
 
 async def searched(vhost: Vhost, queue: str) -> float:
     """How long it took; nothing is found."""
-    found = urlsplit(vhost.amqp_url)
-    login = Login(unquote(found.username or ""), unquote(found.password or ""), vhost.name)
-    connection = await connected(Host(found.hostname or "", found.port or 0), login, tls=None)
+    parts = urlsplit(vhost.amqp_url)
+    login = Login(unquote(parts.username or ""), unquote(parts.password or ""), vhost.name)
+    connection = await connected(Host(parts.hostname or "", parts.port or 0), login, tls=None)
     try:
         search, begun = Search(connection), time.monotonic()
         await search.through([(queue, 2000)], "dlx-router.quarantine")

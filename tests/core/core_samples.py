@@ -148,11 +148,11 @@ def effective(reason: str = "rejected", *, exact: bool = False, **definition: An
     if isinstance(named.get("dead-letter-routing-key"), str):
         named["dead-letter-routing-key"] = parse(named["dead-letter-routing-key"])
     kind, match = (SelectorKind.QUEUE, "work") if exact else (SelectorKind.MATCH, "#")
-    found = policy_set(policy(match=match, kind=kind, definition=named)).resolve(
+    resolved = policy_set(policy(match=match, kind=kind, definition=named)).resolve(
         vhost="/", queue="work", reason=reason, queue_type=None
     )
-    assert found is not None
-    return found
+    assert resolved is not None
+    return resolved
 
 
 def policy_set(*policies: Policy) -> PolicySet:
@@ -179,5 +179,5 @@ deaths = st.builds(
     st.lists(amqp_text, max_size=3).map(tuple),
     st.none() | amqp_text,
 )
-histories = st.lists(deaths, max_size=5, unique_by=lambda one: one.key).map(tuple)
+histories = st.lists(deaths, max_size=5, unique_by=lambda entry: entry.key).map(tuple)
 firsts = st.builds(First, queues, amqp_text, st.lists(amqp_text, max_size=2).map(tuple), reasons)

@@ -56,7 +56,7 @@ def test_one_address_that_is_allowed_says_nothing_of_another_that_is_carried_bes
     st.integers(0, 2**32 - 1), st.lists(st.sampled_from(["10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16"]), max_size=2)
 )
 def test_nothing_that_is_carried_is_allowed_by_what_carries_it(number: int, named: list[str]) -> None:
-    inner, allowed = IPv4Address(number), [ip_network(one) for one in named]
+    inner, allowed = IPv4Address(number), [ip_network(network) for network in named]
     for carrier in (IPv6Address(0x2002 << 112 | number << 80 | 1), IPv6Address(int(IPv6Address("64:ff9b::")) | number)):
         assert bool(refusal(carrier, allowed)) == bool(refusal(inner, allowed))
 

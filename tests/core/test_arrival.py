@@ -156,9 +156,9 @@ def test_what_comes_back_is_told_apart(deaths: History, remembered: Record, caus
 @pytest.mark.parametrize("shown", [(), (death(),), (TWICE,), (AGAIN,), (death("next"), death())])
 def test_what_is_only_looked_at_has_not_died_again_whatever_its_x_death_shows(shown: History) -> None:
     """It lies in the queue where its record says that it went; there is no death that its record does not know."""
-    found = arrived(shown, record(state="dead", attempts=7), rests=True)
-    assert (found.history, found.fresh, found.failed_queue) == ((death(),), (), "work")
-    assert (found.first_death_ms, found.last_death_ms) == (NOW, NOW)
+    letter = arrived(shown, record(state="dead", attempts=7), rests=True)
+    assert (letter.history, letter.fresh, letter.failed_queue) == ((death(),), (), "work")
+    assert (letter.first_death_ms, letter.last_death_ms) == (NOW, NOW)
 
 
 def test_a_redrive_is_counted_and_a_chain_is_not() -> None:
@@ -218,9 +218,9 @@ def test_a_new_death_ends_the_holding_and_moves_the_time_of_the_last() -> None:
 
 def test_our_exchanges_never_stay_in_an_entry() -> None:
     back = death(reason="expired", exchange="dlx-router.return")
-    assert [one.exchange for one in arrived((back,), record()).history] == ["shop", "shop"]
+    assert [entry.exchange for entry in arrived((back,), record()).history] == ["shop", "shop"]
     stranger = death("elsewhere", exchange="dlx-router.return")
-    assert [one.exchange for one in arrived((stranger,), record()).history] == ["", "shop"]
+    assert [entry.exchange for entry in arrived((stranger,), record()).history] == ["", "shop"]
     assert arrived((back,)).history == (back._replace(exchange=""),)
 
 
@@ -255,15 +255,15 @@ SAID = First("work", "shop", (), "rejected")
     ],
 )
 def test_the_first_origin(deaths: History, said: First | None, first: tuple[str, str, str]) -> None:
-    found = arrived(deaths, first=said).first
-    assert found is not None
-    assert (found.queue, found.exchange, found.reason) == first
-    assert found.routing_keys == ("order.created",)
+    origin = arrived(deaths, first=said).first
+    assert origin is not None
+    assert (origin.queue, origin.exchange, origin.reason) == first
+    assert origin.routing_keys == ("order.created",)
 
 
 def test_the_first_origin_is_carried_and_learnt_late_where_the_record_has_none() -> None:
-    told = First("first", "x", ("k",), "maxlen")
-    assert arrived((AGAIN,), record(first=told)).first == told
+    origin = First("first", "x", ("k",), "maxlen")
+    assert arrived((AGAIN,), record(first=origin)).first == origin
     late = arrived((death(),), record(first=None, deaths=(), state="dead")).first
     assert late == First("work", "shop", ("order.created",), "rejected")
 
@@ -272,7 +272,7 @@ def test_the_first_death_is_timed_by_the_broker() -> None:
     assert arrived((death("b", time_s=9), death(time_s=5))).first_death_ms == 5000
 
 
-clean = histories.map(lambda all_: tuple(one._replace(exchange="x") for one in all_ if not is_own(one.queue)))
+clean = histories.map(lambda all_: tuple(entry._replace(exchange="x") for entry in all_ if not is_own(entry.queue)))
 remembered_states = st.builds(  # we never write our own names
     record,
     state=st.sampled_from(["retrying", "dead", "parked", "held"]),
@@ -301,7 +301,7 @@ def test_reading_is_total_and_keeps_the_count_of_everything_it_knew(  # noqa: PL
     belongs: bool,
     native: bool,
     arrival: Arrival,
-    said: First | None,
+    declared: First | None,
     source: str,
 ) -> None:
     letter = arrived(
@@ -310,13 +310,13 @@ def test_reading_is_total_and_keeps_the_count_of_everything_it_knew(  # noqa: PL
         belongs=belongs and remembered is not None,
         native=native,
         arrival=arrival,
-        first=said,
+        first=declared,
         source=source,
     )
-    keys = [one.key for one in letter.history]
+    keys = [entry.key for entry in letter.history]
     assert len(keys) == len(set(keys))
-    assert not any(is_own(one.queue) or is_own(one.exchange) for one in letter.history)
-    assert {one.key for one in letter.fresh} <= set(keys)
+    assert not any(is_own(entry.queue) or is_own(entry.exchange) for entry in letter.history)
+    assert {entry.key for entry in letter.fresh} <= set(keys)
     assert letter.failed_queue == (keys[0][0] if keys else letter.failed_queue)
     assert attempts_of(letter, EVERYTHING) >= letter.base_attempts >= 0
 

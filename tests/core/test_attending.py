@@ -49,9 +49,9 @@ def test_how_many_returns_a_message_survives(facts: QueueFacts, version: tuple[i
 def test_what_cannot_be_attended_is_refused_with_the_reason(
     mode: str, facts: QueueFacts, version: tuple[int, ...], why: str
 ) -> None:
-    said = refusal(mode, facts, version, accepts_limit=False)
-    assert why in said
-    assert bool(why) == bool(said)
+    reason = refusal(mode, facts, version, accepts_limit=False)
+    assert why in reason
+    assert bool(why) == bool(reason)
 
 
 def test_a_delivery_limit_may_be_accepted() -> None:

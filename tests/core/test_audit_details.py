@@ -14,27 +14,29 @@ TASK: dict[str, Any] = {
     "spec": {"queue": "DLQ.orders", "kind": "park", "dry_run": True},
     "counts": {"sent": 3},
 }
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda one: st.dictionaries(st.text(), one))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda children: st.dictionaries(st.text(), children)
+)
 
 
 def test_a_task_is_told_by_what_it_is_and_nothing_else() -> None:
-    found = audit_details({"action": "task.done", "details": {"task": TASK, "mac": "736e7519"}})
-    assert found == {"task": "bbf02c95ba45", "kind": "park (dry run)", "queue": "DLQ.orders", "would go": 3}
+    shown = audit_details({"action": "task.done", "details": {"task": TASK, "mac": "736e7519"}})
+    assert shown == {"task": "bbf02c95ba45", "kind": "park (dry run)", "queue": "DLQ.orders", "would go": 3}
     sent = {**TASK, "spec": {**TASK["spec"], "dry_run": False}}
     assert audit_details({"action": "task.done", "details": {"task": sent}})["sent"] == 3
 
 
 def test_a_message_is_told_by_what_it_is_and_to_whom() -> None:
     message = {"kind": "group.opened", "count": 1, "id": "m1", "text": "long"}
-    found = audit_details({"action": "webhook.told", "details": {"message": message, "to": "oncall"}})
-    assert found == {"to": "oncall", "kind": "group.opened", "count": 1, "id": "m1"}
+    shown = audit_details({"action": "webhook.told", "details": {"message": message, "to": "oncall"}})
+    assert shown == {"to": "oncall", "kind": "group.opened", "count": 1, "id": "m1"}
 
 
 def test_a_saved_search_is_told_by_its_name_and_filter_and_many_by_their_number() -> None:
     search = {"name": "Late", "page": "letters", "filter": {"queue": "orders", "since_ms": 7}, "by": "ann"}
-    told = {"search": "Late", "page": "letters", "queue": "orders", "since_ms": 7}
+    expected = {"search": "Late", "page": "letters", "queue": "orders", "since_ms": 7}
     for action in ("search.saved", "search.deleted"):
-        assert audit_details({"action": action, "details": {"search": {**search, "saved_ms": 9}}}) == told
+        assert audit_details({"action": action, "details": {"search": {**search, "saved_ms": 9}}}) == expected
     assert audit_details({"action": "search.kept", "details": {"searches": [search, search]}}) == {"searches": 2}
 
 
@@ -50,11 +52,11 @@ def test_what_is_empty_is_left_out() -> None:
     JSON,
 )
 def test_whatever_stands_there_is_told(action: str, details: dict[str, Any], task: Any) -> None:
-    for one in (
+    for variant in (
         details,
         {**details, "task": task},
         {**details, "task": {"id": task, "spec": {}, "counts": task}},
         {**details, "search": task, "searches": task},
     ):
-        told = audit_details({"action": action, "details": one})
-        assert all(isinstance(plain(value), str) for value in told.values())
+        shown = audit_details({"action": action, "details": variant})
+        assert all(isinstance(plain(value), str) for value in shown.values())

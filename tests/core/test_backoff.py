@@ -109,8 +109,8 @@ def test_the_base_never_shrinks_with_another_failure(policy: Keys, attempts: int
 
 @law
 @given(keys, counts, draws, draws)
-def test_a_higher_draw_never_waits_less(policy: Keys, attempts: int, one: float, other: float) -> None:
-    low, high = sorted((one, other))
+def test_a_higher_draw_never_waits_less(policy: Keys, attempts: int, draw: float, other: float) -> None:
+    low, high = sorted((draw, other))
     assert wait_ms(policy, attempts, low) <= wait_ms(policy, attempts, high)
 
 

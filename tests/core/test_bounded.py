@@ -13,7 +13,7 @@ from dlx_router.core.bounded import ENTRY_BYTES, SHARE, Bounded, Recurring, Reme
 MOST, MOST_BYTES = 6, 20_000
 KEYS = st.integers(0, 11)
 VALUES = st.recursive(
-    st.binary(max_size=4000) | st.text(max_size=900), lambda one: st.lists(one, max_size=4).map(tuple)
+    st.binary(max_size=4000) | st.text(max_size=900), lambda children: st.lists(children, max_size=4).map(tuple)
 )
 
 
@@ -34,7 +34,7 @@ def test_a_bounded_mapping_is_never_over_its_bound_and_keeps_the_newest(steps: l
             model.pop(key, None)
             if _size(key, value) * SHARE <= MOST_BYTES:
                 while model and (
-                    len(model) >= MOST or sum(_size(*one) for one in model.items()) + _size(key, value) > MOST_BYTES
+                    len(model) >= MOST or sum(_size(*item) for item in model.items()) + _size(key, value) > MOST_BYTES
                 ):
                     del model[next(iter(model))]
                 model[key] = value
@@ -45,7 +45,7 @@ def test_a_bounded_mapping_is_never_over_its_bound_and_keeps_the_newest(steps: l
             del kept[key], model[key]
         assert dict(kept) == model
         assert len(kept) <= MOST
-        assert kept.held_bytes == sum(_size(*one) for one in model.items()) <= MOST_BYTES
+        assert kept.held_bytes == sum(_size(*item) for item in model.items()) <= MOST_BYTES
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=60))
@@ -100,7 +100,7 @@ def test_what_is_asked_for_once_is_not_kept() -> None:
         return key.upper()
 
     of = Recurring(make, most=3, most_bytes=100_000)
-    assert [of[one] for one in ("a", "b", "a", "a", "b", "c")] == ["A", "B", "A", "A", "B", "C"]
+    assert [of[name] for name in ("a", "b", "a", "a", "b", "c")] == ["A", "B", "A", "A", "B", "C"]
     assert (made, sorted(of)) == (["a", "b", "a", "b", "c"], ["a", "b"])
     for number in range(1000):
         of[str(number)]

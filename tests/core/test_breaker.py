@@ -13,22 +13,22 @@ RULE: Final = Outage(deaths=3, within_ms=10_000, probe_ms=5_000)
 
 
 def opened(at_ms: int = 0) -> QueueBreaker:
-    one = QueueBreaker(RULE)
+    breaker = QueueBreaker(RULE)
     for number in range(3):
-        one.ask(f"first-{number}", at_ms, deaths=1, tries=0)
-    assert one.state(at_ms) is Breaker.OPEN
-    return one
+        breaker.ask(f"first-{number}", at_ms, deaths=1, tries=0)
+    assert breaker.state(at_ms) is Breaker.OPEN
+    return breaker
 
 
 def test_few_deaths_or_slow_ones_leave_it_closed() -> None:
-    one = QueueBreaker(RULE)
+    breaker = QueueBreaker(RULE)
     for at in (0, 6_000, 12_000, 18_000):
-        assert one.ask("a", at, deaths=1, tries=0) == (Breaker.CLOSED, None)
+        assert breaker.ask("a", at, deaths=1, tries=0) == (Breaker.CLOSED, None)
 
 
 def test_so_many_deaths_in_that_time_open_it_and_the_last_of_them_waits() -> None:
-    one = QueueBreaker(RULE)
-    assert [one.ask(name, 0, deaths=1, tries=0).wait_ms for name in "abc"] == [None, None, 5_000]
+    breaker = QueueBreaker(RULE)
+    assert [breaker.ask(name, 0, deaths=1, tries=0).wait_ms for name in "abc"] == [None, None, 5_000]
 
 
 def test_deaths_that_the_broker_counted_meanwhile_count_all() -> None:
@@ -36,71 +36,71 @@ def test_deaths_that_the_broker_counted_meanwhile_count_all() -> None:
 
 
 def test_holds_double_up_to_five_minutes_and_each_probe_has_a_letter_of_its_own() -> None:
-    one = opened()
-    waits = [one.ask(f"l-{number}", 5_000, deaths=0, tries=2).wait_ms for number in range(6)]
+    breaker = opened()
+    waits = [breaker.ask(f"l-{number}", 5_000, deaths=0, tries=2).wait_ms for number in range(6)]
     assert waits == [None, 5_000, 10_000, 15_000, 20_000, 20_000]
-    assert one.ask("old", 5_000, deaths=0, tries=60).wait_ms == 25_000
-    many = [one.ask(f"o-{number}", 5_000, deaths=0, tries=60).wait_ms for number in range(100)]
+    assert breaker.ask("old", 5_000, deaths=0, tries=60).wait_ms == 25_000
+    many = [breaker.ask(f"o-{number}", 5_000, deaths=0, tries=60).wait_ms for number in range(100)]
     assert max(wait or 0 for wait in many) == LONGEST_WAIT_MS
 
 
 def test_of_so_many_letters_only_is_known_whose_turn_it_is() -> None:
-    one = QueueBreaker(Outage(deaths=3, within_ms=10_000, probe_ms=100))
-    one.ask("first", 0, deaths=3, tries=0)
-    waits = [one.ask(f"l-{number}", 0, deaths=0, tries=30).wait_ms for number in range(MAX_TURNS + 100)]
-    assert len(one._turns) == MAX_TURNS
+    breaker = QueueBreaker(Outage(deaths=3, within_ms=10_000, probe_ms=100))
+    breaker.ask("first", 0, deaths=3, tries=0)
+    waits = [breaker.ask(f"l-{number}", 0, deaths=0, tries=30).wait_ms for number in range(MAX_TURNS + 100)]
+    assert len(breaker._turns) == MAX_TURNS
     assert None not in waits
     assert len({*waits}) == len(waits), "each has a time of its own all the same"
 
 
 def test_one_probe_at_a_time_and_never_a_letter_that_has_just_died() -> None:
-    one = opened()
-    assert one.ask("fresh", 5_000, deaths=1, tries=0).state is Breaker.OPEN
-    assert one.ask("p", 5_000, deaths=0, tries=1) == (Breaker.PROBE, None)
-    assert one.ask("q", 5_001, deaths=0, tries=1).state is Breaker.OPEN
+    breaker = opened()
+    assert breaker.ask("fresh", 5_000, deaths=1, tries=0).state is Breaker.OPEN
+    assert breaker.ask("p", 5_000, deaths=0, tries=1) == (Breaker.PROBE, None)
+    assert breaker.ask("q", 5_001, deaths=0, tries=1).state is Breaker.OPEN
 
 
 def test_a_probe_that_dies_is_followed_by_another_letter_after_the_pause() -> None:
-    one = opened()
-    one.ask("p", 5_000, deaths=0, tries=1)
-    one.ask("q", 5_000, deaths=0, tries=1)
-    assert one.ask("p", 5_100, deaths=1, tries=0).wait_ms
-    assert one.ask("p", 10_000, deaths=0, tries=1).state is Breaker.OPEN, "the other's turn"
-    assert one.ask("q", 10_000, deaths=0, tries=1).state is Breaker.PROBE
+    breaker = opened()
+    breaker.ask("p", 5_000, deaths=0, tries=1)
+    breaker.ask("q", 5_000, deaths=0, tries=1)
+    assert breaker.ask("p", 5_100, deaths=1, tries=0).wait_ms
+    assert breaker.ask("p", 10_000, deaths=0, tries=1).state is Breaker.OPEN, "the other's turn"
+    assert breaker.ask("q", 10_000, deaths=0, tries=1).state is Breaker.PROBE
 
 
 def test_a_letter_that_is_alone_is_tried_at_each_pause() -> None:
-    one = opened()
+    breaker = opened()
     at = 5_000
     for _ in range(5):
-        assert one.ask("p", at, deaths=0, tries=1).state is Breaker.PROBE
-        wait = one.ask("p", at + 10, deaths=1, tries=0).wait_ms
+        assert breaker.ask("p", at, deaths=0, tries=1).state is Breaker.PROBE
+        wait = breaker.ask("p", at + 10, deaths=1, tries=0).wait_ms
         assert wait is not None
         at += 10 + wait
 
 
 def test_a_probe_that_does_not_come_back_lets_the_rest_go_at_a_ramp() -> None:
-    one = opened()
-    one.ask("p", 5_000, deaths=0, tries=1)
+    breaker = opened()
+    breaker.ask("p", 5_000, deaths=0, tries=1)
     gone: list[int] = []
     waiting = [f"l-{number}" for number in range(40)]
     for at in range(10_000, 10_000 + RAMP_MS, 1_000):
-        let = [name for name in waiting if one.ask(name, at, deaths=0, tries=1).wait_ms is None]
+        let = [name for name in waiting if breaker.ask(name, at, deaths=0, tries=1).wait_ms is None]
         waiting = [name for name in waiting if name not in let]
         gone.append(len(let))
     assert gone[:5] == [1, 2, 4, 8, 16]
     assert not waiting
-    assert one.state(10_000 + RAMP_MS) is Breaker.CLOSED
-    assert one.ask("x", 30_000, deaths=1, tries=0) == (Breaker.CLOSED, None)
+    assert breaker.state(10_000 + RAMP_MS) is Breaker.CLOSED
+    assert breaker.ask("x", 30_000, deaths=1, tries=0) == (Breaker.CLOSED, None)
 
 
 def test_what_is_let_go_and_dies_opens_it_again_but_one_bad_letter_does_not() -> None:
-    one = opened()
-    one.ask("p", 5_000, deaths=0, tries=1)
-    let = [name for at in (10_000, 11_000, 12_000) for name in map(str, range(8)) if not one.ask(
+    breaker = opened()
+    breaker.ask("p", 5_000, deaths=0, tries=1)
+    let = [name for at in (10_000, 11_000, 12_000) for name in map(str, range(8)) if not breaker.ask(
         f"{at}-{name}", at, deaths=0, tries=1).wait_ms]  # fmt: skip
     assert len(let) == 7
-    assert one.ask("bad", 12_000, deaths=1, tries=0) == (Breaker.HALF_OPEN, None)
+    assert breaker.ask("bad", 12_000, deaths=1, tries=0) == (Breaker.HALF_OPEN, None)
     again = opened()
     again.ask("p", 5_000, deaths=0, tries=1)
     some = [f"{at}-{name}" for at in (10_000, 11_000) for name in range(8)]
@@ -110,16 +110,16 @@ def test_what_is_let_go_and_dies_opens_it_again_but_one_bad_letter_does_not() ->
 
 
 def test_a_probe_behind_others_that_still_die_has_not_survived() -> None:
-    one = opened()
-    one.ask("p", 5_000, deaths=0, tries=1)
+    breaker = opened()
+    breaker.ask("p", 5_000, deaths=0, tries=1)
     for number in range(20):
-        one.ask(f"queued-{number}", 5_000 + number * 200, deaths=1, tries=0)
-    assert one.state(10_000) is Breaker.OPEN
+        breaker.ask(f"queued-{number}", 5_000 + number * 200, deaths=1, tries=0)
+    assert breaker.state(10_000) is Breaker.OPEN
 
 
 def test_a_clock_that_is_set_back_makes_it_forget() -> None:
-    one = opened(NOW)
-    assert one.ask("a", NOW - 3_600_000, deaths=1, tries=0) == (Breaker.CLOSED, None)
+    breaker = opened(NOW)
+    assert breaker.ask("a", NOW - 3_600_000, deaths=1, tries=0) == (Breaker.CLOSED, None)
 
 
 def test_a_changed_rule_is_a_new_breaker_and_queues_that_are_well_are_forgotten() -> None:
@@ -139,10 +139,10 @@ moves = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 20_000), st
 @law
 @given(moves)
 def test_whatever_happens_waits_are_bounded_and_probes_are_apart(steps: list[tuple[str, int, bool, int]]) -> None:
-    one, now, probes = QueueBreaker(RULE), 0, [-RULE.probe_ms]
+    breaker, now, probes = QueueBreaker(RULE), 0, [-RULE.probe_ms]
     for name, later, died, tries in steps:
         now += later
-        verdict = one.ask(name, now, deaths=int(died), tries=tries)
+        verdict = breaker.ask(name, now, deaths=int(died), tries=tries)
         assert verdict.wait_ms is None or 0 < verdict.wait_ms <= LONGEST_WAIT_MS
         assert not died or verdict.state is not Breaker.PROBE
         if verdict.state is Breaker.PROBE:

@@ -26,8 +26,8 @@ def walked(wait_ms: int, clocks: list[int], *, late: int = 0) -> tuple[int, int,
         hops += 1
         rungs, time_ms = rungs + rung, time_ms + rung + late
         seen = time_ms + clocks[hops % len(clocks)]
-        found = left(wait_ms=remaining, due_ms=due, rung_ms=rung, now_ms=seen)
-        due, remaining = min(due, seen + found.ms), found.ms
+        remainder = left(wait_ms=remaining, due_ms=due, rung_ms=rung, now_ms=seen)
+        due, remaining = min(due, seen + remainder.ms), remainder.ms
     return rungs, remaining, hops
 
 
@@ -51,9 +51,9 @@ def test_by_one_clock_that_is_right_a_letter_ends_its_wait_when_it_is_due(wait: 
 @given(rung=st.sampled_from(RUNGS[:-1]), told=jumps)
 def test_a_record_of_another_version_waits_no_longer_than_its_rung_allows(rung: int, told: int) -> None:
     """Who takes the largest rung that is not too long has less left than would have been the next one."""
-    found = left(wait_ms=None, due_ms=NOW + told, rung_ms=rung, now_ms=NOW)
-    assert 0 <= found.ms < RUNGS[RUNGS.index(rung) + 1] - rung
-    assert found.ms == max(told, 0) or found.ms < told
+    remainder = left(wait_ms=None, due_ms=NOW + told, rung_ms=rung, now_ms=NOW)
+    assert 0 <= remainder.ms < RUNGS[RUNGS.index(rung) + 1] - rung
+    assert remainder.ms == max(told, 0) or remainder.ms < told
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_what_is_left_of_a_wait(said: dict[str, int], expected: Left) -> None:
 
 
 def test_the_record_keeps_what_is_left_and_only_while_it_waits() -> None:
-    one = letter(history=(death(),))
-    kept = record_of(one, Retry(1900, NOW + 1900, 1), CONTENT, policy="p", revision="r")
+    died = letter(history=(death(),))
+    kept = record_of(died, Retry(1900, NOW + 1900, 1), CONTENT, policy="p", revision="r")
     assert (kept.wait_ms, decode(encode(kept, KEY, 8192), KEY)) == (1900, kept)
     assert waiting(kept, 1900, NOW + 1900) is kept
     later = waiting(kept, 400, NOW + DAY)
     assert (later.wait_ms, later.due_ms) == (400, NOW + 1900)
     assert waiting(kept, None, NOW).wait_ms is None
-    hold = record_of(one, Hold(None, NOW + 1000, 1, 0), CONTENT, policy="p", revision="r")
+    hold = record_of(died, Hold(None, NOW + 1000, 1, 0), CONTENT, policy="p", revision="r")
     assert waiting(hold, 1000, NOW + 1000).wait_ms == 1000
-    assert record_of(one, Retry(0, NOW, 1), CONTENT, policy="p", revision="r").wait_ms is None
+    assert record_of(died, Retry(0, NOW, 1), CONTENT, policy="p", revision="r").wait_ms is None
 
 
 def test_a_held_letter_is_not_waited_for_below_the_lowest_rung() -> None:

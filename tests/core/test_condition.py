@@ -22,7 +22,7 @@ def says(text: str, answer: bool | str) -> Condition:  # noqa: FBT001 - a table'
 
 
 def test_a_condition_sees_the_letter_by_these_names() -> None:
-    one = letter(
+    died = letter(
         history=(death("work", "expired", routing_keys=("order.created", "cc.one")), death("other")),
         cause="loop",
         redrives=2,
@@ -30,7 +30,7 @@ def test_a_condition_sees_the_letter_by_these_names() -> None:
         size=41,
         first_death_ms=NOW - 61_999,
     )
-    assert view(one, 3, NOW).variables == {
+    assert view(died, 3, NOW).variables == {
         "reason": "expired",
         "cause": "loop",
         "attempts": 3,

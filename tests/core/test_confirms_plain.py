@@ -22,10 +22,10 @@ answers = st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=6)
 @law
 @given(st.integers(0, 6), answers)
 def test_where_nothing_was_returned_the_short_way_answers_what_the_long_way_answers(
-    count: int, said: list[tuple[int, bool]]
+    count: int, replies: list[tuple[int, bool]]
 ) -> None:
     short, long = confirms(count), confirms(count)
-    for number, multiple in said:
+    for number, multiple in replies:
         jobs = short.plain(number, multiple=multiple)
         assert jobs is not None
         assert [(job, "") for job in jobs] == long.answered(number, multiple=multiple)
@@ -73,11 +73,11 @@ def test_each_delivery_is_unsettled_or_unflushed_until_it_is_flushed_or_gone(ste
         elif step == "settle":
             acks.settle(tag)
             settled |= {tag} & set(unsettled)
-            unsettled = [one for one in unsettled if one != tag]
+            unsettled = [entry for entry in unsettled if entry != tag]
         elif step == "gone":
             acks.gone(tag)
             settled.discard(tag)
-            unsettled = [one for one in unsettled if one != tag]
+            unsettled = [entry for entry in unsettled if entry != tag]
         else:
             acks.flush()
             settled.clear()

@@ -33,7 +33,7 @@ def three_runs() -> Confirms[int]:
 
 
 def stretches(channel: Confirms[int]) -> list[tuple[int, int]]:
-    return [(one.first, one.stop) for one in channel.stretches]
+    return [(stretch.first, stretch.stop) for stretch in channel.stretches]
 
 
 @pytest.mark.parametrize(
@@ -185,13 +185,13 @@ def test_deliveries_settled_in_runs_are_acked_as_each_by_itself(steps: list[tupl
         match what:
             case "delivered":
                 together.delivered_run(seen + 1, seen + count + 1)
-                for one in range(seen + 1, seen + count + 1):
-                    alone.delivered(one)
+                for number in range(seen + 1, seen + count + 1):
+                    alone.delivered(number)
                 seen += count
             case "settle":
                 together.settle_run(tag, tag + count)
-                for one in range(tag, tag + count):
-                    alone.settle(one)
+                for number in range(tag, tag + count):
+                    alone.settle(number)
             case "gone":
                 together.gone(tag)
                 alone.gone(tag)

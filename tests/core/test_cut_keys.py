@@ -11,7 +11,7 @@ from tests.core.core_samples import KEY, arrived, death, law, record
 KEYS = tuple(f"elsewhere.{number}.{'k' * 100}" for number in range(90))
 RUNG = death("dlx-router.delay.5000", "expired", exchange="dlx-router.delay.5000", routing_keys=KEYS)
 names = st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=20, unique=True).map(
-    lambda drawn: tuple(f"{one}.{number}.{'k' * 100}" for one in drawn for number in range(20))
+    lambda drawn: tuple(f"{key}.{number}.{'k' * 100}" for key in drawn for number in range(20))
 )
 
 
@@ -22,9 +22,9 @@ def test_behind_a_rung_a_letter_has_its_keys(keys: tuple[str, ...], restarts: bo
     newest = death(routing_keys=keys)
     kept = decode(encode(record(deaths=(newest,), due_ms=5, wait_ms=5000), KEY, AT_REST_BYTES), KEY)
     rung = RUNG._replace(routing_keys=keys)
-    told = (rung,) if restarts else (rung, newest)
-    one = arrived(told, kept, arrival=Arrival.RELEASE, source="dlx-router.release")
-    assert (one.history, one.fresh) == ((newest,), ())
+    history = (rung,) if restarts else (rung, newest)
+    letter = arrived(history, kept, arrival=Arrival.RELEASE, source="dlx-router.release")
+    assert (letter.history, letter.fresh) == ((newest,), ())
 
 
 def test_at_rest_a_letter_has_the_keys_of_its_x_death() -> None:
@@ -32,11 +32,11 @@ def test_at_rest_a_letter_has_the_keys_of_its_x_death() -> None:
     kept = decode(encode(record(state="dead", deaths=(newest,)), KEY, AT_REST_BYTES), KEY)
     assert kept.cut
     assert kept.deaths[0].routing_keys != KEYS
-    one = arrived((newest,), kept, native=False)
-    assert one.history == (newest,)
+    letter = arrived((newest,), kept, native=False)
+    assert letter.history == (newest,)
 
 
 def test_the_keys_of_a_record_that_is_whole_are_its_own() -> None:
     kept = record(deaths=(death(routing_keys=("a",)),))
-    one = arrived((death(routing_keys=("a", "b")),), kept, native=False)
-    assert one.history[0].routing_keys == ("a",)
+    letter = arrived((death(routing_keys=("a", "b")),), kept, native=False)
+    assert letter.history[0].routing_keys == ("a",)

@@ -20,8 +20,8 @@ def _policies(**definition: Any) -> PolicySet:
 
 def _made(queue: str, policies: PolicySet) -> bool:
     def of(failed: str) -> Iterable[Effective]:
-        found = policies.resolve(vhost="/", queue=failed, reason="rejected", queue_type=None)
-        return () if found is None else (found,)
+        resolved = policies.resolve(vhost="/", queue=failed, reason="rejected", queue_type=None)
+        return () if resolved is None else (resolved,)
 
     return is_made(queue, policies, of)
 

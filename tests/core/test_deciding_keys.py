@@ -8,11 +8,11 @@ from dlx_router.core.policy import Effective, Policy, PolicySet, Selector, Selec
 
 def effective(**keys: object) -> Effective:
     source = Source("p", "a.yaml", 7)
-    told = {name.replace("_", "-"): Setting(value, source) for name, value in keys.items()}
-    policy = Policy("p", Selector(SelectorKind.QUEUE, "q"), source, definition=told)
-    found = PolicySet((policy,)).resolve(vhost="/", queue="q", reason="rejected", queue_type=None)
-    assert found is not None
-    return found
+    settings = {name.replace("_", "-"): Setting(value, source) for name, value in keys.items()}
+    policy = Policy("p", Selector(SelectorKind.QUEUE, "q"), source, definition=settings)
+    resolved = PolicySet((policy,)).resolve(vhost="/", queue="q", reason="rejected", queue_type=None)
+    assert resolved is not None
+    return resolved
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ OWN = "dlx-router.retired"
 SPENT: dict[str, Any] = {"max_delivery_attempts": 1}
 
 
-def decided(one: Letter | None = None, draw: float = 0.0, **definition: Any) -> Decision:
-    one = one or letter()
-    return decide(one, effective(one.reason, **definition), NOW, draw)
+def decided(died: Letter | None = None, draw: float = 0.0, **definition: Any) -> Decision:
+    died = died or letter()
+    return decide(died, effective(died.reason, **definition), NOW, draw)
 
 
 # To try again
@@ -66,7 +66,7 @@ def test_the_wait_grows_with_the_failures_before() -> None:
         "max_redelivery_delay": 15_000,
     }
     waits = [decided(letter(base_attempts=before), **keys) for before in range(4)]
-    assert [one.wait_ms for one in waits if isinstance(one, Retry)] == [5000, 10_000, 15_000, 15_000]
+    assert [decision.wait_ms for decision in waits if isinstance(decision, Retry)] == [5000, 10_000, 15_000, 15_000]
 
 
 @pytest.mark.parametrize(
@@ -175,14 +175,14 @@ def test_only_a_held_letter_without_a_new_death_is_spared_its_wait() -> None:
 def test_a_spent_letter_goes_to_its_target(
     definition: dict[str, Any], exchange: str, keys: tuple[str, ...], queue: str | None
 ) -> None:
-    one = letter(history=(death(routing_keys=("order.created", "cc")),))
-    assert decided(one, **SPENT, **definition) == DeadLetter(exchange, keys, 1, Cause.ATTEMPTS_SPENT, queue)
+    died = letter(history=(death(routing_keys=("order.created", "cc")),))
+    assert decided(died, **SPENT, **definition) == DeadLetter(exchange, keys, 1, Cause.ATTEMPTS_SPENT, queue)
 
 
 def test_headers_of_the_letter_may_stand_in_the_key_and_missing_ones_are_counted() -> None:
-    one = letter(header={"tenant": "acme"}.get)
+    died = letter(header={"tenant": "acme"}.get)
     decision = decided(
-        one, **SPENT, dead_letter_exchange="dlx", dead_letter_routing_key="{header:tenant}.{header:none}.{exchange}"
+        died, **SPENT, dead_letter_exchange="dlx", dead_letter_routing_key="{header:tenant}.{header:none}.{exchange}"
     )
     assert decision == DeadLetter("dlx", ("acme..shop",), 1, Cause.ATTEMPTS_SPENT, None, missing_headers=1)
 
@@ -223,8 +223,8 @@ def test_of_a_key_that_is_too_long_nobody_gets_a_part() -> None:
 def test_a_letter_whose_target_is_where_it_was_taken_is_a_loop(
     source: str, definition: dict[str, Any], loop: bool
 ) -> None:
-    one = letter(source=source, history=(death(routing_keys=("order.created", "cc")),))
-    decision = decided(one, **SPENT, **definition)
+    died = letter(source=source, history=(death(routing_keys=("order.created", "cc")),))
+    decision = decided(died, **SPENT, **definition)
     assert (decision == Park(Cause.LOOP, 1, source)) is loop
     assert loop or isinstance(decision, DeadLetter)
 
@@ -266,18 +266,18 @@ def test_a_dead_letter_queue_of_its_own_needs_no_leave() -> None:
     ],
 )
 def test_what_is_the_routers_own_is_no_target_whoever_names_it(definition: dict[str, Any], target: str | None) -> None:
-    one = letter(history=(death(routing_keys=(OWN if "dead_letter_routing_key" in definition else "k", OWN)),))
-    decision = decided(one, **SPENT, **definition)
+    died = letter(history=(death(routing_keys=(OWN if "dead_letter_routing_key" in definition else "k", OWN)),))
+    decision = decided(died, **SPENT, **definition)
     assert isinstance(decision, DeadLetter) if target is None else decision == Park(Cause.FORBIDDEN, 1, target)
 
 
 def test_the_routers_own_begins_with_its_prefix() -> None:
     policies = policy_set(policy(definition={"max-delivery-attempts": 1, "dead-letter-exchange": "mine.release"}))
-    found = [
-        decide(letter(), one.resolve(vhost="/", queue="work", reason="rejected", queue_type=None), NOW, 0.0)
-        for one in (policies, replace(policies, ours=Names("mine")))
+    decisions = [
+        decide(letter(), rules.resolve(vhost="/", queue="work", reason="rejected", queue_type=None), NOW, 0.0)
+        for rules in (policies, replace(policies, ours=Names("mine")))
     ]
-    assert [one.action for one in found] == [Action.DEAD_LETTER, Action.PARK]
+    assert [decision.action for decision in decisions] == [Action.DEAD_LETTER, Action.PARK]
 
 
 def test_only_discard_drops_and_it_says_so() -> None:
@@ -359,21 +359,21 @@ def held(tries: int, cause: Cause, state: str = "held") -> Letter:
 
 
 def test_a_refused_letter_climbs_the_ladder_for_ever() -> None:
-    one, waits = letter(), []
+    died, waits = letter(), []
     for _ in range(12):
-        decision = hold(one, Cause.TARGET_REFUSED, 3, NOW, grace_ms=30_000, target="full")
+        decision = hold(died, Cause.TARGET_REFUSED, 3, NOW, grace_ms=30_000, target="full")
         assert isinstance(decision, Hold)
         assert (decision.attempts, decision.target) == (3, "full")
         waits.append((decision.due_ms - NOW) // 1000)
-        one = held(decision.tries, Cause.TARGET_REFUSED)
+        died = held(decision.tries, Cause.TARGET_REFUSED)
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
 
 
 @pytest.mark.parametrize("cause", [Cause.UNROUTABLE, Cause.MISSING_EXCHANGE, Cause.FORBIDDEN])
 def test_without_a_way_it_is_parked_when_the_grace_is_over(cause: Cause) -> None:
-    one, tries = letter(), 0
-    while isinstance(decision := hold(one, cause, 3, NOW, grace_ms=30_000, target="gone"), Hold):
-        one, tries = held(decision.tries, cause), decision.tries
+    died, tries = letter(), 0
+    while isinstance(decision := hold(died, cause, 3, NOW, grace_ms=30_000, target="gone"), Hold):
+        died, tries = held(decision.tries, cause), decision.tries
     assert decision == Park(cause, 3, "gone")
     assert ladder_elapsed_ms(tries) >= 30_000 > ladder_elapsed_ms(tries - 1)
 
@@ -449,8 +449,8 @@ letters = st.builds(
     base_attempts=st.integers(0, 10**9),
     redrives=st.integers(0, 9),
     tries=st.integers(0, 10**6),
-    state=st.none() | st.sampled_from([str(one) for one in State]),
-    cause=st.none() | st.sampled_from([str(one) for one in Cause]),
+    state=st.none() | st.sampled_from([str(state) for state in State]),
+    cause=st.none() | st.sampled_from([str(cause) for cause in Cause]),
     due_ms=st.integers(0, 2 * NOW),
     known_before=st.booleans(),
     rejected_since=st.booleans(),
@@ -486,19 +486,19 @@ effectives = st.builds(
 @law
 @given(letters, st.none() | effectives, st.floats(-1, 1), st.integers(0, 2 * NOW))
 def test_every_letter_gets_a_decision_an_explanation_and_the_same_one_twice(
-    one: Letter, policy: Effective | None, draw: float, now_ms: int
+    died: Letter, policy: Effective | None, draw: float, now_ms: int
 ) -> None:
-    decision = decide(one, policy, now_ms, draw)
-    said = explain(decision, one, policy)
-    assert decide(one, policy, now_ms, draw) == decision
-    assert decision.cause is None or decision.cause.value in said
-    assert one.reason in said
-    assert one.failed_queue in said
+    decision = decide(died, policy, now_ms, draw)
+    explanation = explain(decision, died, policy)
+    assert decide(died, policy, now_ms, draw) == decision
+    assert decision.cause is None or decision.cause.value in explanation
+    assert died.reason in explanation
+    assert died.failed_queue in explanation
     assert decision.attempts >= 0
     assert isinstance(decision, Discard) <= (policy is not None and policy.discard)
     if isinstance(decision, Retry) and policy is not None:
         assert now_ms <= decision.due_ms == now_ms + decision.wait_ms <= now_ms + policy.cap_ms
-        assert one.reason != "unknown" or one.history
+        assert died.reason != "unknown" or died.history
     if isinstance(decision, DeadLetter):
         assert len(decision.keys) > 0
         assert len(decision.keys[0].encode(errors="surrogateescape")) <= 255
@@ -506,17 +506,17 @@ def test_every_letter_gets_a_decision_an_explanation_and_the_same_one_twice(
 
 @law
 @given(letters, st.integers(0, 2 * NOW), st.sampled_from(Cause), st.integers(0, 10**9))
-def test_waiting_is_total_and_never_early(one: Letter, now_ms: int, cause: Cause, grace_ms: int) -> None:
-    left = one.due_ms - now_ms
-    assert (release(one, left) is Release.WAIT) is (left > 0 and (one.state != "held" or left >= 100))
-    decision = hold(one, cause, 1, now_ms, grace_ms=grace_ms, target="t")
+def test_waiting_is_total_and_never_early(died: Letter, now_ms: int, cause: Cause, grace_ms: int) -> None:
+    left = died.due_ms - now_ms
+    assert (release(died, left) is Release.WAIT) is (left > 0 and (died.state != "held" or left >= 100))
+    decision = hold(died, cause, 1, now_ms, grace_ms=grace_ms, target="t")
     assert decision.cause is cause
     assert not isinstance(decision, Hold) or 1000 <= decision.due_ms - now_ms <= 300_000
-    assert cause.value in explain(decision, one, None)
+    assert cause.value in explain(decision, died, None)
 
 
 def test_what_would_push_itself_out_of_its_queue_again_is_parked_as_the_broker_would_drop_it() -> None:
     back: dict[str, Any] = {"dead_letter_exchange": "", "auto_create_dead_letter_queue": False}
-    one = letter(reason="maxlen", history=(death(queue="orders", reason="maxlen"),))
-    decision = decided(one, **SPENT, **back, dead_letter_routing_key=parse("orders"))
+    died = letter(reason="maxlen", history=(death(queue="orders", reason="maxlen"),))
+    decision = decided(died, **SPENT, **back, dead_letter_routing_key=parse("orders"))
     assert decision == Park(Cause.CYCLE, 0, "orders")

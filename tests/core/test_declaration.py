@@ -178,18 +178,18 @@ def test_a_description_stands_for_the_message_of_an_error_that_has_none(
 
 
 def test_long_texts_are_cut_to_their_length() -> None:
-    told = declared(
+    declaration = declared(
         error={"type": "t" * 2000, "message": "m" * 2000, "frame": "f" * 2000}, tag="t" * 2000, description="d"
     )
-    assert told.error is not None
-    assert told.declared.tag is not None
-    assert {name: len(text) for name, text in told.error.items()} == {
+    assert declaration.error is not None
+    assert declaration.declared.tag is not None
+    assert {name: len(text) for name, text in declaration.error.items()} == {
         "type": MAX_TYPE,
         "message": MAX_MESSAGE,
         "frame": MAX_FRAME,
     }
-    assert {text[-2:] for text in told.error.values()} == {"t…", "m…", "f…"}
-    assert len(told.declared.tag) == MAX_TAG
+    assert {text[-2:] for text in declaration.error.values()} == {"t…", "m…", "f…"}
+    assert len(declaration.declared.tag) == MAX_TAG
 
 
 @pytest.mark.parametrize(
@@ -204,5 +204,5 @@ def test_only_an_id_that_is_said_to_be_none_was_invented(
 
 @pytest.mark.parametrize("value", [7, None, ["t"], {}])
 def test_a_tag_or_expiration_that_is_no_text_is_none(value: Any) -> None:
-    told = declared(tag=value, original_expiration=value)
-    assert (told.declared.tag, told.original_expiration) == (None, None)
+    declaration = declared(tag=value, original_expiration=value)
+    assert (declaration.declared.tag, declaration.original_expiration) == (None, None)

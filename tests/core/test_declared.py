@@ -26,10 +26,10 @@ def test_whatever_stands_in_the_header_it_is_read_or_refused(text: bytes) -> Non
 
 @pytest.mark.parametrize("member", ["queue", "exchange", "routing_keys"])
 def test_half_a_character_is_no_name(member: str) -> None:
-    said: dict[str, Any] = {"queue": "work", "exchange": "shop", "routing_keys": ["k"]}
-    said[member] = ["\ud83d"] if member == "routing_keys" else "\ud83d"
+    members: dict[str, Any] = {"queue": "work", "exchange": "shop", "routing_keys": ["k"]}
+    members[member] = ["\ud83d"] if member == "routing_keys" else "\ud83d"
     with pytest.raises(DeclarationError, match="no text"):
-        read(json.dumps(said).encode())
+        read(json.dumps(members).encode())
 
 
 def test_errors_are_cut_and_lone_surrogates_replaced() -> None:
@@ -47,7 +47,7 @@ def test_a_declared_death_is_the_first_of_a_new_letter() -> None:
     letter = arrived(declaration=SAID)
     assert letter.history == (Death("work", "rejected", 1, NOW // 1000, "shop", ("k", "copy")),)
     assert (letter.reason, letter.failed_queue, letter.declared) == ("application:boom", "work", Declared(never=True))
-    assert [(one.queue, one.reason, one.times) for one in letter.fresh] == [("work", "application:boom", 1)]
+    assert [(entry.queue, entry.reason, entry.times) for entry in letter.fresh] == [("work", "application:boom", 1)]
     assert (letter.error, letter.first) == ({"type": "E"}, First("work", "shop", ("k", "copy"), "rejected"))
 
 
@@ -55,7 +55,7 @@ def test_a_declared_death_is_the_first_of_a_new_letter() -> None:
 def test_a_declared_death_is_counted_on_top_of_the_record(times: int) -> None:
     remembered = record(deaths=(death("other"), death(times=times)), attempts=times, failed_queue="work")
     letter = arrived((), remembered, declaration=SAID._replace(exchange="dlx-router.return"))
-    assert [one.key for one in letter.history] == [("work", "rejected"), ("other", "rejected")]
+    assert [entry.key for entry in letter.history] == [("work", "rejected"), ("other", "rejected")]
     assert letter.history[0].times == times + 1
     assert letter.history[0].exchange == "shop", "by which it came first; our own never leaves us"
     assert (letter.base_attempts, letter.id) == (times, remembered.id)

@@ -86,13 +86,13 @@ def test_the_rungs_add_up_to_the_wait_and_never_to_more(wait: int) -> None:
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
-def test_each_exchange_has_a_queue_of_its_own_whose_name_fits(one: str, other: str) -> None:
+def test_each_exchange_has_a_queue_of_its_own_whose_name_fits(exchange: str, other: str) -> None:
     names = Names("p")
-    queue = names.delayed(one)
+    queue = names.delayed(exchange)
     assert len(queue.encode()) <= 255
     assert names.is_delayed(queue)
     assert names.is_own(queue)
-    assert (queue == names.delayed(other)) == (one == other)
+    assert (queue == names.delayed(other)) == (exchange == other)
 
 
 def test_the_queues_of_others_are_none_of_a_delayed_exchange() -> None:

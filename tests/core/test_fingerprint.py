@@ -84,8 +84,8 @@ def test_the_frame_is_the_top_one_of_the_application(stack: str, frame: str) -> 
 
 
 def test_an_id_never_changes() -> None:
-    found = fingerprint("/", "orders", "rejected", error_type="KeyError", message="order 12")
-    assert found == (GOLDEN, "/", "orders", "rejected", "KeyError", "", "order <n>")
+    group = fingerprint("/", "orders", "rejected", error_type="KeyError", message="order 12")
+    assert group == (GOLDEN, "/", "orders", "rejected", "KeyError", "", "order <n>")
 
 
 def test_an_id_is_the_same_in_another_process() -> None:
@@ -100,11 +100,11 @@ def test_an_id_is_the_same_in_another_process() -> None:
 
 
 def test_each_part_tells_groups_apart() -> None:
-    said: dict[str, Any] = {"error_type": "E", "frame": "a.py in f", "message": "m"}
-    ids = {fingerprint("/", "q", "rejected", **said).id}
-    ids |= {fingerprint("/", "q", "rejected", **{**said, name: "other"}).id for name in said}
-    ids |= {fingerprint(*where, **said).id for where in (("v", "q", "rejected"), ("/", "p", "rejected"))}
-    assert len(ids | {fingerprint("/", "q", "expired", **said).id}) == 7
+    parts: dict[str, Any] = {"error_type": "E", "frame": "a.py in f", "message": "m"}
+    ids = {fingerprint("/", "q", "rejected", **parts).id}
+    ids |= {fingerprint("/", "q", "rejected", **{**parts, name: "other"}).id for name in parts}
+    ids |= {fingerprint(*where, **parts).id for where in (("v", "q", "rejected"), ("/", "p", "rejected"))}
+    assert len(ids | {fingerprint("/", "q", "expired", **parts).id}) == 7
 
 
 @pytest.mark.parametrize("odd", [{}, {"error": 7, "vhost": None}, {"error": {"type": 3, "message": [], "frame": {}}}])
@@ -123,7 +123,7 @@ def test_only_a_quarantined_letter_is_grouped_by_what_was_said_of_it() -> None:
 def test_masking_is_total_short_and_made_once(text: str) -> None:
     once = masked(text)
     assert len(once) <= MESSAGE_CHARS
-    assert not any(one.isdecimal() for one in once)
+    assert not any(char.isdecimal() for char in once)
 
 
 SAID = """order deadbeef 0xDEAD 10.0.0.1:5672 ::1 [fe80::1%eth0]:80 00:1a:2b:3c:4d:5e 12:04:02 12:04 Nov 21 2026
@@ -214,12 +214,12 @@ def _event(template: dict[str, Any], draw: random.Random) -> dict[str, Any]:
 def adjusted_rand(left: Iterable[Any], right: Iterable[Any]) -> float:
     """Hubert and Arabie's index of two partitions: 1 where they are equal, around 0 where only chance agrees."""
     pairs = list(zip(left, right, strict=True))
-    both, one, other = (
+    both, first, other = (
         sum(comb(count, 2) for count in Counter(part).values())
         for part in (pairs, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
     )
-    expected = one * other / comb(len(pairs), 2)
-    return (both - expected) / ((one + other) / 2 - expected)
+    expected = first * other / comb(len(pairs), 2)
+    return (both - expected) / ((first + other) / 2 - expected)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -227,6 +227,6 @@ def test_groups_are_the_true_ones_of_a_seeded_generator(seed: int) -> None:
     draw = random.Random(seed)
     templates = _templates(draw, 40)
     truth = [min(int(draw.expovariate(0.1)), 39) for _ in range(5000)]
-    found = [of_event(_event(templates[one], draw)).id for one in truth]
-    assert adjusted_rand(truth, found) >= 0.95
-    assert adjusted_rand(truth, [one % 3 for one in truth]) < 0.5  # the index can tell
+    ids = [of_event(_event(templates[number], draw)).id for number in truth]
+    assert adjusted_rand(truth, ids) >= 0.95
+    assert adjusted_rand(truth, [number % 3 for number in truth]) < 0.5  # the index can tell

@@ -51,9 +51,9 @@ class Asked:
         return self.verdict
 
 
-def decided(one: Letter | None = None, breaker: Callable[[], Verdict] = lambda: CLOSED, **definition: Any) -> Decision:
-    one = one or letter(first_death_ms=NOW)
-    return decide(one, effective(one.reason, **definition), NOW, 0.0, breaker)
+def decided(died: Letter | None = None, breaker: Callable[[], Verdict] = lambda: CLOSED, **definition: Any) -> Decision:
+    died = died or letter(first_death_ms=NOW)
+    return decide(died, effective(died.reason, **definition), NOW, 0.0, breaker)
 
 
 def back(**fields: Any) -> Letter:
@@ -101,13 +101,13 @@ def test_conditions_say_whether_a_letter_is_tried_again(
 
 def test_conditions_see_the_attempts_with_the_new_deaths_and_the_age_of_the_letter() -> None:
     seen: list[View] = []
-    one = letter(base_attempts=2, history=(death(times=3),), first_death_ms=NOW - 61_999)
+    died = letter(base_attempts=2, history=(death(times=3),), first_death_ms=NOW - 61_999)
 
     def look(shown: View) -> bool:
         seen.append(shown)
         return False
 
-    assert isinstance(decided(one, never_retry=(condition("seen", look),)), Retry)
+    assert isinstance(decided(died, never_retry=(condition("seen", look),)), Retry)
     assert [(shown.variables["attempts"], shown.variables["age"]) for shown in seen] == [(5, 61)]
 
 
@@ -153,7 +153,7 @@ def test_any_holds_is_the_plain_or_with_failures_as_false(conditions: list[Condi
 
 
 def test_a_condition_sees_the_letter() -> None:
-    one = letter(
+    died = letter(
         cause=Cause.OUTAGE,
         redrives=2,
         first_death_ms=NOW - 2999,
@@ -162,7 +162,7 @@ def test_a_condition_sees_the_letter() -> None:
         header={"tenant": "acme"}.get,
         body={"/id": 7}.get,
     )
-    seen = view(one, 3, NOW)
+    seen = view(died, 3, NOW)
     assert seen.variables == {
         "reason": "rejected",
         "cause": "outage",
@@ -213,8 +213,8 @@ def test_the_age_is_never_negative() -> None:
 def test_no_retry_is_due_after_the_time_of_a_letter_is_over_and_a_redrive_starts_it_anew(
     first: int, since: int, delay: int, again: bool
 ) -> None:
-    one = letter(first_death_ms=first, since_ms=since)
-    decision = decided(one, redelivery_max_elapsed=10_000, redelivery_delay=delay, max_redelivery_delay=delay)
+    died = letter(first_death_ms=first, since_ms=since)
+    decision = decided(died, redelivery_max_elapsed=10_000, redelivery_delay=delay, max_redelivery_delay=delay)
     if again:
         assert decision == Retry(delay, NOW + delay, 1)
     else:
@@ -244,8 +244,8 @@ def test_a_letter_whose_time_is_over_is_no_probe() -> None:
 def test_who_was_redriven_too_often_is_parked_whatever_ended_the_retries(
     definition: dict[str, Any], cause: Cause, redrives: int, limit: int, parked: bool
 ) -> None:
-    one = letter(redrives=redrives, first_death_ms=NOW - 5001)
-    assert decided(one, max_redrives=limit, **definition).cause is (Cause.REDRIVE_EXHAUSTED if parked else cause)
+    died = letter(redrives=redrives, first_death_ms=NOW - 5001)
+    assert decided(died, max_redrives=limit, **definition).cause is (Cause.REDRIVE_EXHAUSTED if parked else cause)
 
 
 def test_where_the_target_is_impossible_that_is_the_cause_whatever_ended_the_retries() -> None:
@@ -318,17 +318,17 @@ def test_a_held_letter_tells_which_conditions_failed() -> None:
 def test_further_questions_only_ever_restrain_and_never_forgive_an_attempt(
     age: int, limit: int | None, delay: int, attempts: int, never: tuple[Condition, ...], wait: int | None
 ) -> None:
-    one = letter(first_death_ms=NOW - age, base_attempts=attempts)
+    died = letter(first_death_ms=NOW - age, base_attempts=attempts)
     asked = Asked(Verdict(Breaker.CLOSED if wait is None else Breaker.OPEN, wait))
     keys: dict[str, Any] = {} if limit is None else {"redelivery_max_elapsed": limit}
-    plain = decided(one, redelivery_delay=delay)
-    decision = decided(one, asked, redelivery_delay=delay, outage=OUTAGE, never_retry=never, **keys)
+    plain = decided(died, redelivery_delay=delay)
+    decision = decided(died, asked, redelivery_delay=delay, outage=OUTAGE, never_retry=never, **keys)
     assert asked.times <= 1
     if isinstance(decision, Retry):
         assert replace(decision, failed=()) == plain
         assert wait is None
         assert never != (YES,)
-        assert limit is None or decision.due_ms <= one.first_death_ms + limit
+        assert limit is None or decision.due_ms <= died.first_death_ms + limit
     elif isinstance(decision, Hold):
         assert (decision.attempts, decision.due_ms) == (attempts, NOW + max(wait or 0, RUNGS[0]))
     else:

@@ -19,8 +19,8 @@ from tests.core.core_samples import KEY, arrived, death, hard_law, histories, is
 a, b, c = death("a", time_s=10), death("b", time_s=20), death("c", time_s=30)
 
 
-def times(one: Death, count: int) -> Death:
-    return one._replace(times=count)
+def times(entry: Death, count: int) -> Death:
+    return entry._replace(times=count)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_entries_of_one_queue_and_reason_are_folded_where_the_first_stood() -> N
 def test_folding_twice_changes_nothing_and_folding_loses_no_death(history: History) -> None:
     doubled = fold(history + history)
     assert fold(doubled) == doubled
-    assert sum(one.times for one in doubled) == 2 * sum(one.times for one in history)
+    assert sum(entry.times for entry in doubled) == 2 * sum(entry.times for entry in history)
 
 
 @law
@@ -86,9 +86,9 @@ def test_folding_twice_changes_nothing_and_folding_loses_no_death(history: Histo
 def test_merging_never_loses_a_death_of_the_record_and_never_doubles_an_entry(
     broker: History, known: History, native: bool
 ) -> None:
-    merged = {one.key: one.times for one in merge(broker, known, native=native).history}
+    merged = {entry.key: entry.times for entry in merge(broker, known, native=native).history}
     assert len(merged) == len(merge(broker, known, native=native).history)
-    assert all(merged[one.key] >= one.times for one in (*known, *broker))
+    assert all(merged[entry.key] >= entry.times for entry in (*known, *broker))
 
 
 @law
@@ -114,14 +114,14 @@ QUEUES, REASONS = ("a", "b", "c", "d"), ("rejected", "expired", "delivery_limit"
 
 
 def stretches(versions: tuple[Version, ...], most: int) -> st.SearchStrategy[list[Stretch]]:
-    one = st.tuples(st.sampled_from(QUEUES), st.sampled_from(REASONS), st.integers(1, 3))
+    entry = st.tuples(st.sampled_from(QUEUES), st.sampled_from(REASONS), st.integers(1, 3))
     return st.lists(
         st.builds(
             Stretch,
             st.sampled_from(versions),
             st.integers(0, 2),
             st.booleans(),
-            st.lists(one, min_size=1, max_size=most).map(tuple),
+            st.lists(entry, min_size=1, max_size=most).map(tuple),
         ),
         min_size=1,
         max_size=6,
@@ -145,9 +145,11 @@ def live(life: list[Stretch], *, exact_order: bool) -> None:
         assert set(letter.history) == set(world.truth.history)
         if exact_order:
             assert letter.history == world.truth.history
-        counts = {queue: sum(one.times for one in letter.history if one.queue == queue) for queue in world.truth.total}
+        counts = {
+            queue: sum(entry.times for entry in letter.history if entry.queue == queue) for queue in world.truth.total
+        }
         assert counts == world.truth.total
-        assert sum(one.times for one in letter.fresh) == sum(counts.values()) - seen
+        assert sum(entry.times for entry in letter.fresh) == sum(counts.values()) - seen
         seen = sum(counts.values())
         world.publish(letter, Retry(0, 0, 1))
 
@@ -178,8 +180,8 @@ def test_five_rejections_within_one_second_are_five(versions: tuple[Version, ...
     for count, version in enumerate(versions, 1):
         world.native_death(version, "work", "rejected")
         letter = world.read()
-        assert [one.times for one in letter.history] == [count]
-        assert sum(one.times for one in letter.fresh) == 1
+        assert [entry.times for entry in letter.history] == [count]
+        assert sum(entry.times for entry in letter.fresh) == 1
         world.publish(letter, Retry(0, 0, count))
 
 
@@ -200,8 +202,8 @@ def test_a_4_x_broker_that_began_anew_is_known_by_our_exchange_even_in_the_same_
     world.native_death("4", "work", "rejected", "native.dlx")
     world.native_death("4", "other", "rejected")
     letter = world.read()
-    assert [(one.queue, one.times) for one in letter.history] == [("other", 1), ("work", 2)]
-    assert all(not is_own(one.exchange) for one in letter.history)
+    assert [(entry.queue, entry.times) for entry in letter.history] == [("other", 1), ("work", 2)]
+    assert all(not is_own(entry.exchange) for entry in letter.history)
 
 
 @pytest.mark.parametrize("version", ["3.10", "4"])
@@ -213,7 +215,7 @@ def test_rounds_by_a_native_hop_and_an_exchange_of_the_policy_count_each_death_e
         world.native_death(version, "work", "rejected", "native.dlx")
         world.native_death(version, "hop", "expired")
         letter = world.read()
-        assert [(one.queue, one.times) for one in letter.history] == [("hop", count), ("work", count)]
+        assert [(entry.queue, entry.times) for entry in letter.history] == [("hop", count), ("work", count)]
         assert letter.history == world.truth.history
         world.publish(letter, DeadLetter("round", ("order.created",), 0, Cause.NEVER_RETRY), "round")
 
@@ -224,7 +226,7 @@ def test_a_final_copy_that_dies_in_its_dead_letter_queue_keeps_its_history_on_4_
     world.publish(world.read(), DeadLetter("dlx", ("k",), 1, Cause.ATTEMPTS_SPENT), "dlx")
     world.clock_s += 5
     world.native_death("4", "dead", "expired")
-    assert [(one.queue, one.exchange) for one in world.read().history] == [("dead", "dlx"), ("work", "shop")]
+    assert [(entry.queue, entry.exchange) for entry in world.read().history] == [("dead", "dlx"), ("work", "shop")]
 
 
 # What had to be cut
@@ -294,16 +296,16 @@ def test_a_death_elsewhere_after_a_cut_record_is_one_new_death() -> None:
 
 def test_an_x_death_that_was_cut_to_eight_entries_is_still_continued() -> None:
     known = long_history(11)
-    shown = (times(known[3], 2), *(one for one in known[:8] if one is not known[3]))
+    shown = (times(known[3], 2), *(entry for entry in known[:8] if entry is not known[3]))
     assert len(shown) == 8
     merged = merge(shown, known, native=True)
     assert merged.fresh == (known[3],)
-    assert [one.times for one in merged.history] == [2] + [1] * 10
+    assert [entry.times for entry in merged.history] == [2] + [1] * 10
     assert merge(known[:8], known, native=False) == (known, ())
 
 
 def test_eight_deaths_of_other_times_are_no_continuation() -> None:
-    assert not continues(tuple(one._replace(time_s=5) for one in long_history(8)), long_history(11))
+    assert not continues(tuple(entry._replace(time_s=5) for entry in long_history(8)), long_history(11))
     assert not continues(tuple(death(f"new-{n}") for n in range(8)), long_history(11))
 
 

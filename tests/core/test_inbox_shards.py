@@ -15,7 +15,9 @@ from tests.core.core_samples import law
 
 NAMES = st.text(max_size=40) | st.from_regex(r"[a-z]{1,8}\.[a-z0-9]{1,8}", fullmatch=True)
 SHARDS = st.integers(1, MOST_SHARDS)
-NAMED = {hashed(f"{one}{other}"): f"{one}{other}" for one in "abcdefghijk" for other in "abcdefghijklmnopqrstuvwxyz"}
+NAMED = {
+    hashed(f"{first}{other}"): f"{first}{other}" for first in "abcdefghijk" for other in "abcdefghijklmnopqrstuvwxyz"
+}
 
 
 @law
@@ -30,8 +32,8 @@ def test_one_shard_more_takes_queues_of_one_other_and_moves_nothing_else(queue: 
 
 @law
 @given(NAMES, SHARDS, SHARDS)
-def test_fewer_shards_move_the_queues_only_of_those_that_go(queue: str, one: int, other: int) -> None:
-    few, many = sorted([one, other])
+def test_fewer_shards_move_the_queues_only_of_those_that_go(queue: str, shards: int, other: int) -> None:
+    few, many = sorted([shards, other])
     if shard_of(queue, many) < few:
         assert shard_of(queue, few) == shard_of(queue, many)
 
@@ -45,10 +47,10 @@ def test_the_expression_of_a_shard_fits_its_queues_and_no_others(queue: str, sha
 
 @pytest.mark.parametrize("shards", range(1, MOST_SHARDS + 1))
 def test_the_bits_of_a_shard_are_those_of_its_queues(shards: int) -> None:
-    for found, shard in product(range(16), range(shards)):
+    for hash_bits, shard in product(range(16), range(shards)):
         bits = bits_of(shard, shards)
-        has = all(bool(found >> at & 1) == bit for at, bit in enumerate(bits))
-        assert has == (shard_of(NAMED[found], shards) == shard)
+        has = all(bool(hash_bits >> at & 1) == bit for at, bit in enumerate(bits))
+        assert has == (shard_of(NAMED[hash_bits], shards) == shard)
 
 
 @pytest.mark.parametrize("shards", [2, 4, 8])
@@ -57,7 +59,11 @@ def test_the_bits_of_a_shard_are_those_of_its_queues(shards: int) -> None:
     [
         [f"orders.{number}" for number in range(1000)],
         [f"tenant-{number:04}.{what}" for number in range(250) for what in ("orders", "mails", "new", "paid")],
-        [f"{one}.{other}" for one in ("shop", "eu", "us", "billing") for other in re.findall("[a-z]{3,}", __doc__)],
+        [
+            f"{tenant}.{other}"
+            for tenant in ("shop", "eu", "us", "billing")
+            for other in re.findall("[a-z]{3,}", __doc__)
+        ],
     ],
     ids=["numbers", "tenants", "words"],
 )
@@ -83,8 +89,8 @@ def test_each_bit_has_half_of_the_letters_and_of_the_digits() -> None:
 
 def test_the_shard_of_a_queue_is_for_ever() -> None:
     """Another hash would move every queue at the next apply."""
-    found = {name: shard_of(name, 16) for name in ("", "orders.new", "mails", "Q7", "заказы", "a-b_c.d")}
-    assert found == {"": 0, "orders.new": 15, "mails": 8, "Q7": 4, "заказы": 0, "a-b_c.d": 0}
+    shards = {name: shard_of(name, 16) for name in ("", "orders.new", "mails", "Q7", "заказы", "a-b_c.d")}
+    assert shards == {"": 0, "orders.new": 15, "mails": 8, "Q7": 4, "заказы": 0, "a-b_c.d": 0}
 
 
 def test_one_shard_is_the_inbox_alone_and_further_ones_are_numbered() -> None:

@@ -35,22 +35,22 @@ def lease(name: str = "a", *, by: str = "me", size: int = 1, until_ms: int = 100
 
 def test_a_lease_is_found_until_it_ends_and_then_says_how_it_ended() -> None:
     book: Leases[str] = Leases()
-    book.hold(one := lease())
-    assert book.find("a") is one
-    assert book.end(one, Ended.DONE)
+    book.hold(held := lease())
+    assert book.find("a") is held
+    assert book.end(held, Ended.DONE)
     with pytest.raises(LeaseOver, match="is done, and gone") as over:
         book.find("a")
     assert over.value.how is Ended.DONE
-    assert not book.end(one, Ended.EXPIRED), "what it ended by stays true"
+    assert not book.end(held, Ended.EXPIRED), "what it ended by stays true"
     with pytest.raises(LeaseOver, match="done"):
         book.find("a")
 
 
 def test_a_lease_is_in_the_book_as_long_as_it_is_held() -> None:
     book: Leases[str] = Leases()
-    book.hold(one := lease())
+    book.hold(held := lease())
     assert ("a" in book, "b" in book, book.how_ended("a")) == (True, False, None)
-    book.end(one, Ended.EXPIRED)
+    book.end(held, Ended.EXPIRED)
     assert ("a" in book, book.how_ended("a")) == (False, Ended.EXPIRED)
 
 
@@ -80,14 +80,14 @@ def test_every_end_has_a_sentence() -> None:
 def test_what_is_being_ended_does_not_run_out_and_is_not_ended_twice() -> None:
     book: Leases[str] = Leases()
     book.hold(lease(until_ms=5))
-    one = book.begin_end("a")
+    held = book.begin_end("a")
     assert book.due(9) == []
     with pytest.raises(LeaseBusy):
         book.begin_end("a")
     with pytest.raises(LeaseBusy):
         book.extend("a", 20)
-    book.keep(one)
-    assert book.due(9) == [one]
+    book.keep(held)
+    assert book.due(9) == [held]
 
 
 def test_extended_it_runs_out_later() -> None:
@@ -95,7 +95,7 @@ def test_extended_it_runs_out_later() -> None:
     book.hold(lease(until_ms=5))
     book.extend("a", 20)
     assert book.due(19) == []
-    assert [one.id for one in book.due(20)] == ["a"]
+    assert [expired.id for expired in book.due(20)] == ["a"]
 
 
 def test_no_more_are_held_than_fit_of_all_of_one_and_in_bytes() -> None:
@@ -259,31 +259,31 @@ class Histories(RuleBasedStateMachine):
     def dies(self, *, twin: int, has_id: bool) -> None:
         number = len(self.letters)
         other = self.letters[-1] if twin == 4 and self.letters else None
-        one = Letter(number, other.key if other else f"key-{number}", other.has_id if other else has_id)
-        self.letters.append(one)
-        self.queue.append(one)
+        letter = Letter(number, other.key if other else f"key-{number}", other.has_id if other else has_id)
+        self.letters.append(letter)
+        self.queue.append(letter)
 
     @rule(by=st.sampled_from(["me", "you"]), visibility=st.integers(1, 20))
     def receives(self, by: str, visibility: int) -> None:
         if not self.queue or self.book.why_full(by):
             return
-        one = self.queue.pop(0)
-        if self.removed.came_back(one.key, self.epoch, redelivered=one.redelivered) is not None:
-            (self.acked if one.has_id else self.parked).append(one)
+        letter = self.queue.pop(0)
+        if self.removed.came_back(letter.key, self.epoch, redelivered=letter.redelivered) is not None:
+            (self.acked if letter.has_id else self.parked).append(letter)
             return
         self.leases_made += 1
         name = f"lease-{self.leases_made}"
-        assert one.number not in self.held, "one holder at a time"
-        assert one.number not in self.done or self._has_twin(one), "done, and handed out again"
-        one.handed.append(name)
-        self.held[one.number] = one
-        self.book.hold(Lease(name, by, one.key, 1, self.now + visibility, one))
+        assert letter.number not in self.held, "one holder at a time"
+        assert letter.number not in self.done or self._has_twin(letter), "done, and handed out again"
+        letter.handed.append(name)
+        self.held[letter.number] = letter
+        self.book.hold(Lease(name, by, letter.key, 1, self.now + visibility, letter))
 
     @precondition(lambda self: len(self.book) > 0)
     @rule(data=st.data(), killed=st.sampled_from(["", "", "", "untold", "told", "acked"]))
     def says_done(self, data: st.DataObject, killed: str) -> None:
         """The router may be killed between any two of its steps, and the journal may not take it."""
-        lease = self.book.begin_end(data.draw(st.sampled_from([one.id for one in self.book])))
+        lease = self.book.begin_end(data.draw(st.sampled_from([entry.id for entry in self.book])))
         if killed == "untold":
             self.book.keep(lease)
             return
@@ -303,7 +303,9 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: len(self.book) > 0)
     @rule(data=st.data())
     def releases(self, data: st.DataObject) -> None:
-        self._returned(self.book.begin_end(data.draw(st.sampled_from([one.id for one in self.book]))), Ended.RELEASED)
+        self._returned(
+            self.book.begin_end(data.draw(st.sampled_from([entry.id for entry in self.book]))), Ended.RELEASED
+        )
 
     @rule(ms=st.integers(1, 10))
     def time_goes_on(self, ms: int) -> None:
@@ -323,12 +325,12 @@ class Histories(RuleBasedStateMachine):
 
     @rule(data=st.data(), flags=st.booleans())
     def broker_is_killed(self, *, data: st.DataObject, flags: bool) -> None:
-        numbers = data.draw(st.sets(st.sampled_from([one.number for one in self.acked]))) if self.acked else set()
-        lost = [one for one in self.acked if one.number in numbers]
-        self.acked = [one for one in self.acked if one not in lost]
+        numbers = data.draw(st.sets(st.sampled_from([letter.number for letter in self.acked]))) if self.acked else set()
+        lost = [letter for letter in self.acked if letter.number in numbers]
+        self.acked = [letter for letter in self.acked if letter not in lost]
         self._back([*self.held.values(), *lost])
-        for one in self.queue:
-            one.redelivered = flags
+        for letter in self.queue:
+            letter.redelivered = flags
         self.held, self.epoch = {}, self.epoch + 1
         for lease in self.book:
             self.book.end(lease, Ended.LOST)
@@ -338,35 +340,35 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def every_letter_is_somewhere(self) -> None:
         places = [*self.queue, *self.held.values(), *self.parked, *self.acked]
-        assert sorted(one.number for one in places) == [*range(len(self.letters))]
+        assert sorted(letter.number for letter in places) == [*range(len(self.letters))]
 
     @invariant()
     def nothing_is_gone_that_nobody_called_done(self) -> None:
         """A twin goes with it only where both have one message id."""
-        for one in self.acked:
-            assert one.key in self.removed_keys
-            assert one.number in self.done or one.has_id or not self._has_twin(one) or one.handed
+        for letter in self.acked:
+            assert letter.key in self.removed_keys
+            assert letter.number in self.done or letter.has_id or not self._has_twin(letter) or letter.handed
 
     @invariant()
     def each_lease_holds_one_letter_and_each_held_letter_has_one(self) -> None:
-        assert sorted(one.held.number for one in self.book) == sorted(self.held)
+        assert sorted(entry.held.number for entry in self.book) == sorted(self.held)
         assert self.book.held_bytes == len(self.book)
 
     def teardown(self) -> None:
         """Not done: it comes back to who asks long enough."""
         self.time_goes_on(1000)
-        before = {one.number for one in self.queue if one.key not in self.removed_keys}
+        before = {letter.number for letter in self.queue if letter.key not in self.removed_keys}
         seen: set[int] = set()
         while self.queue:
             self.receives("me", 1)
-            seen |= {one.held.number for one in self.book}
+            seen |= {entry.held.number for entry in self.book}
             for lease in self.book:
                 self.book.end(lease, Ended.RELEASED)
                 self.held.pop(lease.held.number)
         assert before <= seen
 
-    def _has_twin(self, one: Letter) -> bool:
-        return sum(other.key == one.key for other in self.letters) > 1
+    def _has_twin(self, letter: Letter) -> bool:
+        return sum(other.key == letter.key for other in self.letters) > 1
 
     def _returned(self, lease: Lease[Letter], how: Ended) -> None:
         assert how not in REMOVED
@@ -374,9 +376,9 @@ class Histories(RuleBasedStateMachine):
         self._back([self.held.pop(lease.held.number)])
 
     def _back(self, letters: list[Letter]) -> None:
-        for one in letters:
-            one.redelivered = True
-        self.queue = sorted([*self.queue, *letters], key=lambda one: one.number)
+        for letter in letters:
+            letter.redelivered = True
+        self.queue = sorted([*self.queue, *letters], key=lambda letter: letter.number)
 
 
 TestHistories = Histories.TestCase

@@ -145,7 +145,7 @@ class Routing(RuleBasedStateMachine):
         shown = copy.message.x_death
         retried = any(is_own(death.exchange) and not is_own(death.queue) for death in shown)
         arrival = Arrival.RELEASE if source == RELEASE else Arrival.INBOX
-        told = facts(
+        delivery = facts(
             shown,
             copy.record,
             arrival=arrival,
@@ -154,7 +154,7 @@ class Routing(RuleBasedStateMachine):
             native=copy.message.exchange == INBOX or retried,
             now_ms=self.clock_s * 1000,
         )
-        return read(told, is_own, lambda _queue: f"id-{copy.number}")
+        return read(delivery, is_own, lambda _queue: f"id-{copy.number}")
 
     def _decided(self, source: str, tag: int, copy: Copy, letter: Letter, decision: Decision) -> None:
         assert not isinstance(decision, Discard), "only a policy that says so drops"
@@ -193,11 +193,11 @@ class Routing(RuleBasedStateMachine):
     def broker_answers(self, data: Any, multiple: bool) -> None:
         number = data.draw(st.sampled_from(sorted(self.handled)))
         ok = self.handled[number]
-        alike = [one for one, said in self.handled.items() if one <= number and said is ok]
-        told = [one for one in [*self.wire, *self.handled] if one <= number]
-        multiple = multiple and sorted(alike) == sorted(told)
-        for one in alike if multiple else [number]:
-            del self.handled[one]
+        alike = [candidate for candidate, verdict in self.handled.items() if candidate <= number and verdict is ok]
+        covered = [candidate for candidate in [*self.wire, *self.handled] if candidate <= number]
+        multiple = multiple and sorted(alike) == sorted(covered)
+        for answered in alike if multiple else [number]:
+            del self.handled[answered]
         for job, returned in self.confirms.answered(number, multiple=multiple):
             self._answered(job, returned or ("" if ok else "nacked"))
 

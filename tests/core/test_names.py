@@ -23,7 +23,7 @@ def test_everything_of_ours_stands_under_the_prefix() -> None:
     )
     assert (names.parking, names.quarantine, names.retired) == ("eu.parking", "eu.quarantine", "eu.retired")
     assert (names.state, names.journal, names.delay(250)) == ("eu.state", "eu.journal", "eu.delay.250")
-    assert all(names.is_own(one) for one in (names.inbox, names.delay(1), names.return_))
+    assert all(names.is_own(name) for name in (names.inbox, names.delay(1), names.return_))
     assert Names().inbox == "dlx-router.inbox"
     assert Names("eu") == names != Names()
 

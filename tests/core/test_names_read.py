@@ -19,7 +19,7 @@ broken = st.lists(st.sampled_from(["", "\r", "\n", "\n\r"]), min_size=40, max_si
 
 def stripped(name: str) -> bytes:
     """What rabbit_channel.erl does: << <<C>> || <<C>> <= Bin, C =/= $\\n, C =/= $\\r >>."""
-    return bytes(one for one in name.encode(errors="surrogateescape") if one not in b"\r\n")
+    return bytes(byte for byte in name.encode(errors="surrogateescape") if byte not in b"\r\n")
 
 
 @law

@@ -45,10 +45,10 @@ def message(kind: str, count: int | None = None, vhost: str = "/") -> Message:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_message_has_a_title_and_a_command_that_there_is(kind: str) -> None:
-    for one in (message(kind), message(kind, 12)):
-        assert 5 < len(title(one)) < 120
-        assert "None" not in title(one)
-        assert known.wrong_command(command(one)) == ""
+    for sample in (message(kind), message(kind, 12)):
+        assert 5 < len(title(sample)) < 120
+        assert "None" not in title(sample)
+        assert known.wrong_command(command(sample)) == ""
 
 
 @pytest.mark.parametrize(
@@ -62,23 +62,23 @@ def test_a_message_has_a_title_and_a_command_that_there_is(kind: str) -> None:
     ],
 )
 def test_a_message_leads_to_its_page_of_the_console(kind: str, path: str, query: dict[str, list[str]]) -> None:
-    found = urlsplit(link("https://console.example/at/north/", message(kind)) or "")
-    assert (found.netloc, found.path, parse_qs(found.query)) == ("console.example", f"/at/north{path}", query)
+    url = urlsplit(link("https://console.example/at/north/", message(kind)) or "")
+    assert (url.netloc, url.path, parse_qs(url.query)) == ("console.example", f"/at/north{path}", query)
     assert link(None, message(kind)) is None
 
 
 def test_a_message_of_several_leads_to_all_of_them_and_names_the_vhost() -> None:
-    one = Message("m", "group.opened", "shop", 0, 3, (ITEM["group"], ITEM["group"]))
-    assert title(one) == "3 new groups of deaths (vhost shop)"
-    assert details(one)[-1] == "and 1 more"
-    assert link("https://c", one) == "https://c/groups?state=open&vhost=shop"
-    assert command(one) == "dlx-router groups --state open --vhost shop"
+    several = Message("m", "group.opened", "shop", 0, 3, (ITEM["group"], ITEM["group"]))
+    assert title(several) == "3 new groups of deaths (vhost shop)"
+    assert details(several)[-1] == "and 1 more"
+    assert link("https://c", several) == "https://c/groups?state=open&vhost=shop"
+    assert command(several) == "dlx-router groups --state open --vhost shop"
 
 
 def test_parked_letters_are_counted_and_not_their_groups() -> None:
-    one = message("letter.parked", 9)
-    assert title(one) == "9 letters were parked"
-    assert details(one) == ["orders.eu: 7", "and 2 more"]
+    parked = message("letter.parked", 9)
+    assert title(parked) == "9 letters were parked"
+    assert details(parked) == ["orders.eu: 7", "and 2 more"]
 
 
 @pytest.mark.parametrize(
@@ -126,18 +126,18 @@ def test_what_others_wrote_is_short_and_says_where_it_was_cut(text: object) -> N
 @given(st.text(max_size=40), st.sampled_from(["group.opened", "breaker.opened", "letter.parked"]))
 def test_names_of_others_command_nothing(name: str, kind: str) -> None:
     item = {**ITEM[kind.partition(".")[0]], "failed_queue": name, "group": ""}
-    one = Message("m", kind, "/", 0, 1, (item,))
-    assert shlex.split(command(one))[0] == "dlx-router"
-    assert "{" not in title(one) or "{" in name
-    found = urlsplit(link("https://c.example", one) or "")
-    assert (found.scheme, found.netloc) == ("https", "c.example")
-    assert unquote(found.path) in {"/letters", "/groups"}
+    hostile = Message("m", kind, "/", 0, 1, (item,))
+    assert shlex.split(command(hostile))[0] == "dlx-router"
+    assert "{" not in title(hostile) or "{" in name
+    url = urlsplit(link("https://c.example", hostile) or "")
+    assert (url.scheme, url.netloc) == ("https", "c.example")
+    assert unquote(url.path) in {"/letters", "/groups"}
 
 
 @given(
     st.recursive(
         st.none() | st.integers() | st.text() | st.booleans(),
-        lambda one: st.lists(one) | st.dictionaries(st.text(), one),
+        lambda children: st.lists(children) | st.dictionaries(st.text(), children),
     )
 )
 def test_a_document_of_somebody_else_is_no_message(document: Any) -> None:

@@ -27,8 +27,8 @@ EXACT, PATTERN = SelectorKind.QUEUE, SelectorKind.PATTERN
 
 
 def limit(policies: PolicySet, queue: str, reason: str = "rejected", vhost: str = "/") -> int | None:
-    found = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=None)
-    return None if found is None else found.max_attempts
+    resolved = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=None)
+    return None if resolved is None else resolved.max_attempts
 
 
 # Topic words
@@ -127,19 +127,19 @@ def test_the_order_of_precedence_does_not_depend_on_the_order_of_the_files(shuff
 
 
 def test_what_is_still_equal_is_taken_in_the_order_of_the_files() -> None:
-    one, other = policy("one", match="a.*"), policy("other", match="*.a")
-    assert [each.name for each in policy_set(other, one).chain(vhost="/", queue="a.a", queue_type=None)] == [
+    rule, other = policy("one", match="a.*"), policy("other", match="*.a")
+    assert [each.name for each in policy_set(other, rule).chain(vhost="/", queue="a.a", queue_type=None)] == [
         "other",
         "one",
     ]
-    assert [each.name for each in policy_set(one, other).chain(vhost="/", queue="a.a", queue_type=None)] == [
+    assert [each.name for each in policy_set(rule, other).chain(vhost="/", queue="a.a", queue_type=None)] == [
         "one",
         "other",
     ]
 
 
 def test_keys_are_merged_one_by_one_and_each_says_who_set_it() -> None:
-    found = policy_set(
+    resolved = policy_set(
         policy(
             "low",
             definition={"max-delivery-attempts": 3, "redelivery-delay": 100},
@@ -147,14 +147,19 @@ def test_keys_are_merged_one_by_one_and_each_says_who_set_it() -> None:
         ),
         policy("high", match="orders", definition={"max-delivery-attempts": 5}, labels={"team": "high"}),
     ).resolve(vhost="/", queue="orders", reason="rejected", queue_type=None)
-    assert found is not None
-    assert (found.policy, found.names, found.max_attempts, found.delay_ms) == ("high", ("high", "low"), 5, 100)
-    assert found.labels == {"team": "high", "owner": "low"}
-    assert {key: str(setting.source) for key, setting in found.settings.items()} == {
+    assert resolved is not None
+    assert (resolved.policy, resolved.names, resolved.max_attempts, resolved.delay_ms) == (
+        "high",
+        ("high", "low"),
+        5,
+        100,
+    )
+    assert resolved.labels == {"team": "high", "owner": "low"}
+    assert {key: str(setting.source) for key, setting in resolved.settings.items()} == {
         "max-delivery-attempts": "orders.yaml:1",
         "redelivery-delay": "orders.yaml:2",
     }
-    assert {key: setting.source.policy for key, setting in found.settings.items()} == {
+    assert {key: setting.source.policy for key, setting in resolved.settings.items()} == {
         "max-delivery-attempts": "high",
         "redelivery-delay": "low",
     }
@@ -174,9 +179,9 @@ def test_without_inheritance_nothing_below_contributes() -> None:
         policy("wall", match="orders", priority=1, inherit=False),
         policy("below", definition={"max-delivery-attempts": 3}),
     )
-    found = policies.resolve(vhost="/", queue="orders", reason="rejected", queue_type=None)
-    assert found is not None
-    assert (found.names, found.delay_ms, found.max_attempts) == (("top", "wall"), 1, 10)
+    resolved = policies.resolve(vhost="/", queue="orders", reason="rejected", queue_type=None)
+    assert resolved is not None
+    assert (resolved.names, resolved.delay_ms, resolved.max_attempts) == (("top", "wall"), 1, 10)
     assert limit(policies, "other") == 3
 
 
@@ -202,9 +207,9 @@ def test_no_policy_is_no_answer() -> None:
 @pytest.mark.parametrize(("match", "exact"), [("orders", True), ("other", False)])
 def test_a_policy_that_names_the_queue_is_known_as_such_wherever_it_stands(match: str, exact: bool) -> None:
     policies = policy_set(policy("all", priority=9), policy("named", match=match, kind=EXACT))
-    found = policies.resolve(vhost="/", queue="orders", reason="rejected", queue_type=None)
-    assert found is not None
-    assert found.named_exactly is exact
+    resolved = policies.resolve(vhost="/", queue="orders", reason="rejected", queue_type=None)
+    assert resolved is not None
+    assert resolved.named_exactly is exact
 
 
 # What a reason overlays
@@ -277,7 +282,7 @@ REASONS = ["rejected", "expired", "maxlen", "application", *(f"application:{name
     st.sampled_from(REASONS),
     st.sampled_from(REASONS),
 )
-def test_reasons_of_the_same_overlays_have_the_same_keys(some: list[dict[str, int]], one: str, other: str) -> None:
+def test_reasons_of_the_same_overlays_have_the_same_keys(some: list[dict[str, int]], cause: str, other: str) -> None:
     """Else a queue's letters would be judged by what was worked out for another reason."""
     policies = policy_set(
         *(
@@ -286,14 +291,14 @@ def test_reasons_of_the_same_overlays_have_the_same_keys(some: list[dict[str, in
         )
     )
     chain = policies.chain(vhost="/", queue="q", queue_type=None)
-    if overlays(chain, one) == overlays(chain, other):
-        assert policies.effective(chain, one) == policies.effective(chain, other)
+    if overlays(chain, cause) == overlays(chain, other):
+        assert policies.effective(chain, cause) == policies.effective(chain, other)
 
 
 def test_layers_fill_each_other_up() -> None:
-    found = OVERLAID.resolve(vhost="/", queue="q", reason="application:fraud", queue_type=None)
-    assert found is not None
-    assert (found.delay_ms, found.max_redrives, found.discard) == (50, 40, False)
+    resolved = OVERLAID.resolve(vhost="/", queue="q", reason="application:fraud", queue_type=None)
+    assert resolved is not None
+    assert (resolved.delay_ms, resolved.max_redrives, resolved.discard) == (50, 40, False)
     dropped = OVERLAID.resolve(vhost="/", queue="q", reason="maxlen", queue_type=None)
     assert dropped is not None
     assert dropped.discard
@@ -303,13 +308,23 @@ def test_layers_fill_each_other_up() -> None:
 
 
 def test_the_defaults_are_those_of_the_policy_page() -> None:
-    found = effective()
-    assert (found.dead_letter_exchange, found.routing_key, found.rewrites, found.aliases) == (None, None, (), ())
-    assert (found.max_attempts, found.max_redrives, found.discard) == (10, 3, False)
-    assert (found.delay_ms, found.multiplier, found.cap_ms, found.jitter) == (0, 1.0, 0, 0.0)
-    assert (found.dlq_prefix, found.dlq_suffix, found.dlq_type, found.auto_create) == ("DLQ.", "", "quorum", True)
-    assert found.retry_on == {"rejected", "delivery_limit", "application"}
-    assert found.settings == {}
+    resolved = effective()
+    assert (resolved.dead_letter_exchange, resolved.routing_key, resolved.rewrites, resolved.aliases) == (
+        None,
+        None,
+        (),
+        (),
+    )
+    assert (resolved.max_attempts, resolved.max_redrives, resolved.discard) == (10, 3, False)
+    assert (resolved.delay_ms, resolved.multiplier, resolved.cap_ms, resolved.jitter) == (0, 1.0, 0, 0.0)
+    assert (resolved.dlq_prefix, resolved.dlq_suffix, resolved.dlq_type, resolved.auto_create) == (
+        "DLQ.",
+        "",
+        "quorum",
+        True,
+    )
+    assert resolved.retry_on == {"rejected", "delivery_limit", "application"}
+    assert resolved.settings == {}
 
 
 @pytest.mark.parametrize(
@@ -329,12 +344,14 @@ def test_dead_letter_queues_are_created_where_no_exchange_is_named(definition: d
 @law
 @given(st.dictionaries(st.sampled_from(sorted({*DEFAULTS} - {"retry-on", "dead-letter-headers"})), st.integers(0, 9)))
 def test_a_key_that_is_written_is_in_force(definition: dict[str, int]) -> None:
-    found = policy_set(policy(definition=definition)).resolve(vhost="/", queue="q", reason="rejected", queue_type=None)
-    assert found is not None
-    assert {key: setting.value for key, setting in found.settings.items()} == definition
-    assert found.max_attempts == definition.get("max-delivery-attempts", 10)
-    assert found.max_redrives == definition.get("max-redrives", 3)
-    assert found.multiplier == definition.get("redelivery-delay-multiplier", 1)
+    resolved = policy_set(policy(definition=definition)).resolve(
+        vhost="/", queue="q", reason="rejected", queue_type=None
+    )
+    assert resolved is not None
+    assert {key: setting.value for key, setting in resolved.settings.items()} == definition
+    assert resolved.max_attempts == definition.get("max-delivery-attempts", 10)
+    assert resolved.max_redrives == definition.get("max-redrives", 3)
+    assert resolved.multiplier == definition.get("redelivery-delay-multiplier", 1)
 
 
 def test_a_value_says_where_it_stands() -> None:

@@ -24,7 +24,7 @@ def test_what_could_command_a_terminal_is_spelt_out(text: str, shown: str) -> No
 
 @given(st.text())
 def test_a_line_stays_one_and_lines_stay_lines(text: str) -> None:
-    assert all(one.isprintable() or one == "\t" for one in printable(text))
+    assert all(char.isprintable() or char == "\t" for char in printable(text))
     assert printable_lines(text).split("\n") == [printable(line) for line in text.split("\n")]
 
 

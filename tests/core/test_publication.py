@@ -64,7 +64,7 @@ def test_the_record_remembers_the_decision(decision: Decision, expected: dict[st
 
 
 def test_the_record_remembers_the_letter() -> None:
-    one = letter(
+    died = letter(
         redrives=2,
         first_death_ms=1,
         last_death_ms=2,
@@ -73,7 +73,7 @@ def test_the_record_remembers_the_letter() -> None:
         shadowed={"a": "b"},
         vhost="eu",
     )
-    kept = record_of(one, Retry(0, NOW, 1), CONTENT, policy="", revision="")
+    kept = record_of(died, Retry(0, NOW, 1), CONTENT, policy="", revision="")
     names = (
         "id",
         "vhost",
@@ -87,8 +87,8 @@ def test_the_record_remembers_the_letter() -> None:
         "error",
         "shadowed",
     )
-    assert [getattr(kept, name) for name in names] == [getattr(one, name) for name in names]
-    assert kept.deaths == one.history
+    assert [getattr(kept, name) for name in names] == [getattr(died, name) for name in names]
+    assert kept.deaths == died.history
 
 
 # Back to the failed queue
@@ -157,16 +157,16 @@ def test_a_waiting_copy_is_persistent_and_has_no_priority(deaths: Any, key: str,
 
 
 def test_the_policys_key_replaces_the_cc_keys_which_are_remembered() -> None:
-    one = letter(history=(death(routing_keys=KEYS),))
-    copy = to_target(FINAL, one, WITH_CC, ("emq",))
+    died = letter(history=(death(routing_keys=KEYS),))
+    copy = to_target(FINAL, died, WITH_CC, ("emq",))
     assert (copy.way, copy.exchange, copy.routing_key, copy.cc, copy.bcc) == (Way.TARGET, "dlx", "dead.work", (), None)
     assert (copy.record.cc, copy.record_bytes) == (("cc.one", "cc.two"), 8192)
     assert (copy.aliases, copy.needs_queue, copy.delivery_mode, copy.priority) == (("emq",), "DLQ.work", 2, 5)
 
 
 def test_the_original_keys_route_as_the_broker_would() -> None:
-    one = letter(history=(death(routing_keys=KEYS),))
-    copy = to_target(DeadLetter("dlx", KEYS, 3, Cause.ATTEMPTS_SPENT), one, WITH_CC, ())
+    died = letter(history=(death(routing_keys=KEYS),))
+    copy = to_target(DeadLetter("dlx", KEYS, 3, Cause.ATTEMPTS_SPENT), died, WITH_CC, ())
     assert (copy.routing_key, copy.cc, copy.record, copy.needs_queue) == (
         "order.created",
         ("cc.one", "cc.two"),
@@ -176,9 +176,9 @@ def test_the_original_keys_route_as_the_broker_would() -> None:
 
 
 def test_a_single_cc_key_is_remembered_too() -> None:
-    one = letter(history=(death(routing_keys=("order.created", "cc.one")),))
-    assert to_target(FINAL, one, record(), ()).record.cc == ("cc.one",)
-    assert to_parking(one, record(), "p").record.cc == ("cc.one",)
+    died = letter(history=(death(routing_keys=("order.created", "cc.one")),))
+    assert to_target(FINAL, died, record(), ()).record.cc == ("cc.one",)
+    assert to_parking(died, record(), "p").record.cc == ("cc.one",)
 
 
 def test_a_letter_without_cc_keys_remembers_none() -> None:
@@ -186,17 +186,17 @@ def test_a_letter_without_cc_keys_remembers_none() -> None:
 
 
 def test_a_letter_that_never_died_has_no_aliases_and_keeps_its_cc_as_it_came() -> None:
-    one = letter(history=())
+    died = letter(history=())
     copy = to_target(
-        DeadLetter("dlx", ("order.created",), 0, Cause.NEVER_RETRY), one, record(deaths=()), ("emq", "artemis")
+        DeadLetter("dlx", ("order.created",), 0, Cause.NEVER_RETRY), died, record(deaths=()), ("emq", "artemis")
     )
     assert (copy.aliases, copy.routing_key, copy.cc) == ((), "order.created", None)
-    assert to_target(FINAL, one, record(deaths=()), ()).cc == ()
+    assert to_target(FINAL, died, record(deaths=()), ()).cc == ()
 
 
 def test_a_parked_copy_stays_where_it_is_put() -> None:
-    one = letter(history=(death(routing_keys=KEYS),))
-    copy = to_parking(one, WITH_CC, "dlx-router.parking")
+    died = letter(history=(death(routing_keys=KEYS),))
+    copy = to_parking(died, WITH_CC, "dlx-router.parking")
     assert (copy.way, copy.exchange, copy.routing_key, copy.cc, copy.bcc) == (
         Way.PARKING,
         "",
@@ -215,11 +215,11 @@ def test_every_copy_at_rest_is_persistent() -> None:
 
 
 def test_what_is_sent_back_begins_a_new_stay_and_keeps_its_history() -> None:
-    one = letter(base_attempts=7, redrives=2, tries=5, state="dead", cause="attempts_spent", due_ms=9, since_ms=8)
-    sent = redriven(one, CONTENT, policy="orders", revision="0123456789ab", redrive_id="t-1")
+    died = letter(base_attempts=7, redrives=2, tries=5, state="dead", cause="attempts_spent", due_ms=9, since_ms=8)
+    sent = redriven(died, CONTENT, policy="orders", revision="0123456789ab", redrive_id="t-1")
     assert (sent.state, sent.attempts, sent.tries, sent.redrives, sent.redrive_id) == ("retrying", 0, 0, 2, "t-1")
     assert (sent.cause, sent.due_ms, sent.wait_ms, sent.since_ms, sent.target) == (None,) * 5
-    assert (sent.deaths, sent.first, sent.failed_queue) == (one.history, one.first, "work")
+    assert (sent.deaths, sent.first, sent.failed_queue) == (died.history, died.first, "work")
     assert (sent.policy, sent.revision, sent.crc32, sent.size) == ("orders", "0123456789ab", 7, 3)
 
 
@@ -255,8 +255,8 @@ def test_a_target_is_named_as_people_know_it(copy: Publication, target: str) -> 
 def test_what_a_producer_said_under_an_alias_is_kept_once(
     kinds: tuple[str, ...], before: dict[str, str] | None, kept: dict[str, str] | None
 ) -> None:
-    one = letter(shadowed=before, header={"sourceTag": "theirs", "tenant": "a"}.get)
-    assert to_target(FINAL, one, record(), kinds).record.shadowed == kept
+    died = letter(shadowed=before, header={"sourceTag": "theirs", "tenant": "a"}.get)
+    assert to_target(FINAL, died, record(), kinds).record.shadowed == kept
 
 
 def test_a_letter_without_a_history_gets_no_aliases() -> None:

@@ -170,20 +170,20 @@ def test_what_is_not_known_is_left_out() -> None:
 
 @law
 @given(records)
-def test_every_record_comes_back_as_it_went_compact_and_in_ascii(one: Record) -> None:
-    data = encode(one, KEY, ENORMOUS)
-    assert decode(data, KEY) == one
+def test_every_record_comes_back_as_it_went_compact_and_in_ascii(original: Record) -> None:
+    data = encode(original, KEY, ENORMOUS)
+    assert decode(data, KEY) == original
     assert data.isascii()
     assert data == json.dumps(json.loads(data), separators=(",", ":")).encode()
 
 
 @law
 @given(records, st.randoms())
-def test_a_record_is_read_in_whatever_order_its_members_stand(one: Record, chance: random.Random) -> None:
+def test_a_record_is_read_in_whatever_order_its_members_stand(original: Record, chance: random.Random) -> None:
     """Before, the id stood in front: routers of then and now read each other's."""
-    members = [*json.loads(encode(one, KEY, ENORMOUS)).items()][:-1]
+    members = [*json.loads(encode(original, KEY, ENORMOUS)).items()][:-1]
     chance.shuffle(members)
-    assert decode(sign(json.dumps(dict(members), separators=(",", ":")).encode(), KEY), KEY) == one
+    assert decode(sign(json.dumps(dict(members), separators=(",", ":")).encode(), KEY), KEY) == original
 
 
 @law
@@ -203,8 +203,8 @@ def test_what_letters_of_a_run_share_and_their_own_make_the_record_of_each(
         shared, wait_ms=wait_ms, cc=None, parent=None, error=None, redrive_id=None, shadowed=None, declared=None,
         more=None, cut=False,
     )  # fmt: skip
-    said = shared.props
-    user, expires = (None if one is None else one.encode(errors="surrogateescape") for one in said[1:3])
+    shared_props = shared.props
+    user, expires = (None if value is None else value.encode(errors="surrogateescape") for value in shared_props[1:3])
     before, behind = run_of(
         standing(shared),
         told(shared.deaths),
@@ -212,32 +212,32 @@ def test_what_letters_of_a_run_share_and_their_own_make_the_record_of_each(
         wait_ms=wait_ms,
         first_ms=shared.first_death_ms,
         last_ms=shared.last_death_ms,
-        props=properties_of("" if has_id else None, user, expires, said.priority, said.delivery_mode),
+        props=properties_of("" if has_id else None, user, expires, shared_props.priority, shared_props.delivery_mode),
         has_id=has_id,
     )
     for letter_id, message_id, crc32, size in own:
         text = json.dumps(message_id) if has_id else ""
         document = f"{before.decode()}{text}{behind}{letter_id}{CRC32}{crc32}{SIZE}{size}{END}}}"
-        props = said._replace(message_id=message_id if has_id else None)
-        one = replace(shared, id=letter_id, props=props, crc32=crc32, size=size)
-        assert sign(document.encode(), KEY) == encode(one, KEY, ENORMOUS)
+        props = shared_props._replace(message_id=message_id if has_id else None)
+        single = replace(shared, id=letter_id, props=props, crc32=crc32, size=size)
+        assert sign(document.encode(), KEY) == encode(single, KEY, ENORMOUS)
 
 
 @law
 @given(st.binary(max_size=40), st.binary(max_size=40))
-def test_many_digests_of_one_key_are_each_its_mac(one: bytes, other: bytes) -> None:
+def test_many_digests_of_one_key_are_each_its_mac(body: bytes, other: bytes) -> None:
     begin = signer(KEY)
     digests = begin(), begin()
-    for digest, data in zip(digests, (one, other), strict=True):
+    for digest, data in zip(digests, (body, other), strict=True):
         digest.update(data)
-    assert [digest.hexdigest() for digest in digests] == [mac(one, KEY), mac(other, KEY)]
-    assert mac(one, KEY) != mac(one, KEY[:-1])
+    assert [digest.hexdigest() for digest in digests] == [mac(body, KEY), mac(other, KEY)]
+    assert mac(body, KEY) != mac(body, KEY[:-1])
 
 
 @law
 @given(records, st.data())
-def test_whatever_is_changed_breaks_the_signature(one: Record, data: st.DataObject) -> None:
-    signed_bytes = bytearray(encode(one, KEY, ENORMOUS))
+def test_whatever_is_changed_breaks_the_signature(original: Record, data: st.DataObject) -> None:
+    signed_bytes = bytearray(encode(original, KEY, ENORMOUS))
     at = data.draw(st.integers(0, len(signed_bytes) - 1))
     signed_bytes[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(RecordError):
@@ -334,11 +334,11 @@ def test_what_a_later_version_wrote_is_written_again_under_our_own_version() -> 
 
 
 def test_what_a_later_version_wrote_goes_after_the_error_and_before_any_death() -> None:
-    one = record(deaths=(death("b"), death()), error={"type": "E" * 50}, more={"new": "x" * 50})
-    without_error = replace(one, error=None, cut=True)
+    original = record(deaths=(death("b"), death()), error={"type": "E" * 50}, more={"new": "x" * 50})
+    without_error = replace(original, error=None, cut=True)
     size = len(encode(without_error, KEY, ENORMOUS))
-    assert decode(encode(one, KEY, size), KEY) == without_error
-    assert decode(encode(one, KEY, size - 1), KEY) == replace(without_error, more=None)
+    assert decode(encode(original, KEY, size), KEY) == without_error
+    assert decode(encode(original, KEY, size - 1), KEY) == replace(without_error, more=None)
 
 
 def test_an_older_first_origin_has_no_reason() -> None:
@@ -377,26 +377,26 @@ def test_over_its_size_the_error_goes_first(limit: int) -> None:
 
 
 def test_within_its_size_nothing_goes() -> None:
-    one = record(error={"type": "E", "message": "boom"})
-    assert decode(encode(one, KEY, TOWARDS_CONSUMERS_BYTES), KEY) == one
+    original = record(error={"type": "E", "message": "boom"})
+    assert decode(encode(original, KEY, TOWARDS_CONSUMERS_BYTES), KEY) == original
 
 
 def test_exactly_at_its_size_nothing_goes_and_a_byte_over_something_does() -> None:
-    one = record(error={"type": "E"})
-    size = len(encode(one, KEY, ENORMOUS))
-    assert not decode(encode(one, KEY, size), KEY).cut
-    assert decode(encode(one, KEY, size - 1), KEY).cut
+    original = record(error={"type": "E"})
+    size = len(encode(original, KEY, ENORMOUS))
+    assert not decode(encode(original, KEY, size), KEY).cut
+    assert decode(encode(original, KEY, size - 1), KEY).cut
 
 
 @pytest.mark.parametrize("limit", [TOWARDS_CONSUMERS_BYTES, AT_REST_BYTES])
 def test_then_the_oldest_deaths_go_but_the_newest_and_the_first_stay(limit: int) -> None:
-    one = long_one(300)
-    data = encode(one, KEY, limit)
+    original = long_one(300)
+    data = encode(original, KEY, limit)
     kept = decode(data, KEY)
     assert limit - 120 < len(data) <= limit
     assert kept.cut
-    assert kept.deaths == (*one.deaths[: len(kept.deaths) - 1], one.deaths[-1])
-    assert kept.first == one.first
+    assert kept.deaths == (*original.deaths[: len(kept.deaths) - 1], original.deaths[-1])
+    assert kept.first == original.first
 
 
 @pytest.mark.parametrize("first", [None, First("queue-0", "shop", ("k",), "rejected")])
@@ -408,29 +408,36 @@ def test_without_a_first_death_of_its_own_the_oldest_goes_too(first: First | Non
 def test_of_two_deaths_the_newest_stays() -> None:
     two = record(deaths=(death("b"), death()), first=First("work", "x" * 100, ("k" * 200,), "rejected"))
     kept = decode(encode(two, KEY, 700), KEY)
-    assert [one.queue for one in kept.deaths] == ["b"]
+    assert [entry.queue for entry in kept.deaths] == ["b"]
 
 
 def test_then_goes_what_the_message_tells_as_well() -> None:
     name = "q" * 250  # as on the default exchange: queue and key are one, and stand in six places
-    one = record(
+    original = record(
         failed_queue=name,
         deaths=(death(name, routing_keys=(name, "cc")),),
         first=First(name, "", (name,), "rejected"),
         shadowed={"sourceQueueName": "theirs"},
         cc=("cc",),
     )
-    data = encode(one, KEY, TOWARDS_CONSUMERS_BYTES)
+    data = encode(original, KEY, TOWARDS_CONSUMERS_BYTES)
     kept = decode(data, KEY)
     assert len(data) <= TOWARDS_CONSUMERS_BYTES
     assert (kept.cut, kept.first, kept.shadowed, kept.cc) == (True, None, None, None)
     assert kept.deaths == (death(name, routing_keys=()),)
-    assert replace(kept, cut=False, first=one.first, shadowed=one.shadowed, cc=one.cc, deaths=one.deaths) == one
+    assert (
+        replace(
+            kept, cut=False, first=original.first, shadowed=original.shadowed, cc=original.cc, deaths=original.deaths
+        )
+        == original
+    )
 
 
 def test_what_was_shadowed_goes_before_the_first_origin() -> None:
-    one = record(shadowed={"sourceQueueName": "x" * 900}, cc=("cc",))
-    assert decode(encode(one, KEY, TOWARDS_CONSUMERS_BYTES), KEY) == replace(one, shadowed={}, cc=None, cut=True)
+    original = record(shadowed={"sourceQueueName": "x" * 900}, cc=("cc",))
+    assert decode(encode(original, KEY, TOWARDS_CONSUMERS_BYTES), KEY) == replace(
+        original, shadowed={}, cc=None, cut=True
+    )
 
 
 def test_nothing_more_goes_than_has_to() -> None:
@@ -464,7 +471,7 @@ names = st.text("abcdefghij.-", min_size=1, max_size=100)
         ),
         min_size=1,
         max_size=12,
-        unique_by=lambda one: one.key,
+        unique_by=lambda entry: entry.key,
     ),
     names,
     st.none() | st.builds(First, names, names, st.lists(names, max_size=3).map(tuple), reasons),
@@ -480,7 +487,7 @@ def test_whatever_is_in_it_the_record_keeps_its_limit_and_its_newest_death(
     shadowed: dict[str, str],
     limit: int,
 ) -> None:
-    one = record(
+    original = record(
         deaths=tuple(deaths),
         failed_queue=deaths[0].queue,
         first=first,
@@ -490,12 +497,12 @@ def test_whatever_is_in_it_the_record_keeps_its_limit_and_its_newest_death(
         props=Props(message_id=message_id),
         due_ms=1_700_000_000_000,
     )
-    data = encode(one, KEY, limit)
+    data = encode(original, KEY, limit)
     kept = decode(data, KEY)
     assert len(data) <= limit
     assert kept.deaths[0][:5] == deaths[0][:5]
     assert kept.is_about(crc32=7, size=3, message_id=message_id)
-    assert kept == one or kept.cut
+    assert kept == original or kept.cut
 
 
 def test_a_history_of_a_thousand_queues_is_cut_in_no_time() -> None:

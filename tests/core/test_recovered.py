@@ -103,8 +103,8 @@ def test_the_expression_for_columns_is_the_rule(
         file.execute("CREATE TABLE e (kind, ts_ms, due_ms, next_kind)")
         file.executemany("INSERT INTO e VALUES (?, ?, ?, ?)", rows)
         asked = (f(as_of_ms=NOW, window=str(window)) for f in (fate_sql, try_sql))
-        said = file.execute(f"SELECT {', '.join(asked)}, {given_back_sql()} FROM e ORDER BY rowid").fetchall()
-    assert said == [
+        answers = file.execute(f"SELECT {', '.join(asked)}, {given_back_sql()} FROM e ORDER BY rowid").fetchall()
+    assert answers == [
         (
             fate(kind, ts_ms, due_ms, as_of_ms=NOW, window_ms=window),
             tried(kind, ts_ms, due_ms, next_kind=following, as_of_ms=NOW, window_ms=window),

@@ -151,12 +151,12 @@ def test_only_what_was_held_on_its_way_passes(one: Letter, so: bool) -> None:
 def test_a_message_that_had_to_wait_goes_where_it_would_have_gone(
     queue: str, exchange: str, key: str, template: str | None
 ) -> None:
-    one = living(source=queue, exchange=exchange, routing_key=key)
-    kept = waiting(one)
+    message = living(source=queue, exchange=exchange, routing_key=key)
+    kept = waiting(message)
     assert (kept.reason, kept.failed_queue, kept.first) == ("unknown", queue, First(queue, exchange, (key,), "unknown"))
     remembered = {"reason": kept.reason, "failed_queue": kept.failed_queue, "first": kept.first}
     again = held(exchange="", routing_key="entry", **remembered)
-    assert forward(again, to("back", template), Names()) == forward(one, to("back", template), Names())
+    assert forward(again, to("back", template), Names()) == forward(message, to("back", template), Names())
     assert (waiting(again).first, waiting(again).failed_queue) == (kept.first, queue)
 
 
@@ -165,8 +165,8 @@ def test_a_message_that_waits_is_no_letter_to_be_judged_by_a_policy_for_many_que
 
 
 def test_a_forwarded_message_is_explained_without_a_death() -> None:
-    told = explain(forward(living(), to("back", "new.{queue}"), Names()), living(), None)
-    assert told == "forwarded to exchange 'back' with key 'new.entry'"
+    explanation = explain(forward(living(), to("back", "new.{queue}"), Names()), living(), None)
+    assert explanation == "forwarded to exchange 'back' with key 'new.entry'"
 
 
 # The limits of a queue
@@ -216,7 +216,7 @@ def test_a_limit_of_zero_is_one_and_only_lengths_need_measuring(
     [([], False), (["queues"], False), (["queues", "quorum_queues"], True), (["classic_queues"], True)],
 )
 def test_types_are_asked_for_only_where_a_policy_is_for_one_type(apply_to: list[str], asks: bool) -> None:
-    assert policy_set(*(policy(f"p{at}", apply_to=one) for at, one in enumerate(apply_to))).asks_types is asks
+    assert policy_set(*(policy(f"p{at}", apply_to=kind) for at, kind in enumerate(apply_to))).asks_types is asks
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_policy_for_one_type_holds_only_where_the_type_is_known(kind: str | No
     policies = policy_set(
         policy("quorum", apply_to="quorum_queues"), policy("classic", apply_to="classic_queues"), policy("any")
     )
-    assert [one.name for one in policies.chain(vhost="/", queue="work", queue_type=kind)] == names
+    assert [rule.name for rule in policies.chain(vhost="/", queue="work", queue_type=kind)] == names
 
 
 TYPED = [
@@ -252,7 +252,7 @@ def test_while_nobody_says_the_type_the_policies_that_would_hold_then_are_named(
     queue: str, kind: str | None, names: list[str]
 ) -> None:
     left_out = policy_set(*TYPED).left_out(vhost="/", queue=queue, queue_type=kind)
-    assert [one.name for one in left_out] == names
+    assert [rule.name for rule in left_out] == names
 
 
 def test_what_would_not_contribute_whatever_the_type_is_not_left_out() -> None:

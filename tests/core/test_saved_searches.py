@@ -25,7 +25,7 @@ from dlx_router.core.saved_searches import (
 NOW: Final = 1_800_000_000_000
 JSON: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=5), one, max_size=3),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
 )
 Event = tuple[str, dict[str, Any]]
 
@@ -34,12 +34,12 @@ def search(name: str = "late", saved_ms: int = NOW, **wanted: Any) -> SavedSearc
     return SavedSearch(name, "letters", wanted or {"queue": "orders"}, "ann", saved_ms)
 
 
-def saved(one: SavedSearch) -> Event:
-    return (SAVED, {"search": one.document})
+def saved(entry: SavedSearch) -> Event:
+    return (SAVED, {"search": entry.document})
 
 
-def deleted(one: SavedSearch) -> Event:
-    return (DELETED, {"search": one.document})
+def deleted(entry: SavedSearch) -> Event:
+    return (DELETED, {"search": entry.document})
 
 
 SEARCHES: Final = st.builds(search, st.sampled_from("ab"), st.integers(1, 4), queue=st.sampled_from(("x", "y")))
@@ -47,7 +47,7 @@ EVENTS: Final = st.lists(
     st.builds(saved, SEARCHES)
     | st.builds(deleted, SEARCHES)
     | st.lists(SEARCHES, max_size=3).map(
-        lambda many: (KEPT, {"searches": [one.document for one in many], "kept_ms": 5})
+        lambda many: (KEPT, {"searches": [entry.document for entry in many], "kept_ms": 5})
     ),
     max_size=8,
 )
@@ -63,24 +63,24 @@ def test_neither_the_order_of_events_nor_how_often_they_come_changes_what_is_lef
 
 
 def test_what_was_deleted_stays_so_whatever_is_written_down_again_and_can_be_saved_anew() -> None:
-    one = search()
-    kept = (KEPT, {"searches": [one.document], "kept_ms": NOW + 9})
-    gone = left([saved(one), deleted(one), kept])
+    late = search()
+    kept = (KEPT, {"searches": [late.document], "kept_ms": NOW + 9})
+    gone = left([saved(late), deleted(late), kept])
     assert (gone.searches, gone.told_ms) == ({}, {})
     again = search(saved_ms=gone.saves("late", "letters", NOW - 60_000))
     assert again.saved_ms == NOW + 1, "by a router whose clock is a minute behind"
-    assert left([saved(one), deleted(one), kept, saved(again)]).searches == {one.id: again}
+    assert left([saved(late), deleted(late), kept, saved(again)]).searches == {late.id: again}
 
 
 def test_a_name_is_one_search_of_each_page() -> None:
     groups = SavedSearch("late", "groups", {"state": "open"}, "ann", NOW)
     assert len({search_id("late", "letters"), search_id("late", "groups"), search_id("Late", "letters")}) == 3
-    assert [one.page for one in left([saved(search()), saved(groups)]).listed()] == ["groups", "letters"]
+    assert [entry.page for entry in left([saved(search()), saved(groups)]).listed()] == ["groups", "letters"]
 
 
 @given(JSON, st.sampled_from((SAVED, DELETED, KEPT, "group.set")))
-def test_whatever_stands_in_an_event_is_a_search_or_nothing(found: Any, action: str) -> None:
-    for details in ({"search": found}, {"searches": found, "kept_ms": found}, {"searches": [found]}):
+def test_whatever_stands_in_an_event_is_a_search_or_nothing(content: Any, action: str) -> None:
+    for details in ({"search": content}, {"searches": content, "kept_ms": content}, {"searches": [content]}):
         assert left([(action, details)]).searches == {}
 
 
@@ -101,10 +101,10 @@ def test_all_are_written_down_again_once_one_of_them_was_not_for_a_day() -> None
     many = [search(f"s{number:02}", NOW + number) for number in range(MOST)]
     known = left(map(saved, many))
     assert renewal(known, NOW + RENEWED_MS - 1) == []
-    told = renewal(known, NOW + RENEWED_MS)
-    assert [len(one["searches"]) for one in told] == [OF_AN_EVENT, OF_AN_EVENT, MOST - 2 * OF_AN_EVENT]
-    assert left((KEPT, one) for one in told).searches == known.searches, "they are enough by themselves"
-    now = left([*map(saved, many), *((KEPT, one) for one in told)])
+    renewals = renewal(known, NOW + RENEWED_MS)
+    assert [len(details["searches"]) for details in renewals] == [OF_AN_EVENT, OF_AN_EVENT, MOST - 2 * OF_AN_EVENT]
+    assert left((KEPT, details) for details in renewals).searches == known.searches, "they are enough by themselves"
+    now = left([*map(saved, many), *((KEPT, details) for details in renewals)])
     assert renewal(now, NOW + 2 * RENEWED_MS - 1) == []
     assert renewal(left([]), NOW) == []
 

@@ -35,7 +35,7 @@ def confirms(count: int) -> Confirms[str]:
 )
 def test_one_or_all_up_to_a_number_are_answered(number: int, multiple: bool, answered: list[int]) -> None:
     channel = confirms(5)
-    assert channel.answered(number, multiple=multiple) == [(f"job-{one}", "") for one in answered]
+    assert channel.answered(number, multiple=multiple) == [(f"job-{at}", "") for at in answered]
     assert len(channel) == 5 - len(answered)
     assert channel.next_number == 6
 
@@ -175,11 +175,9 @@ class Settling(RuleBasedStateMachine):
         number = data.draw(
             st.integers(0, 40) if stranger or not self.published else st.sampled_from(sorted(self.published))
         )
-        expected = [
-            one for one in sorted(self.published) if one == number or (multiple and (one < number or not number))
-        ]
+        expected = [at for at in sorted(self.published) if at == number or (multiple and (at < number or not number))]
         answers = self.confirms.answered(number, multiple=multiple)
-        assert answers == [(self.published.pop(one), self.returned.pop(one, "")) for one in expected]
+        assert answers == [(self.published.pop(at), self.returned.pop(at, "")) for at in expected]
         for job, why in answers:
             if why:
                 self.to_publish.append(job)  # to another place
@@ -191,7 +189,7 @@ class Settling(RuleBasedStateMachine):
     def flush(self) -> None:
         acked: list[int] = []
         for tag, multiple in self.acks.flush():
-            covered = {one for one in self.unacked if one == tag or (multiple and one < tag)}
+            covered = {unacked for unacked in self.unacked if unacked == tag or (multiple and unacked < tag)}
             assert covered <= self.settled, "acked before it was confirmed"
             assert covered, "an ack of nothing closes the channel"
             self.unacked -= covered
@@ -219,7 +217,7 @@ class Settling(RuleBasedStateMachine):
     def the_counts_agree(self) -> None:
         assert len(self.confirms) == len(self.published)
         assert len(self.acks) == len(self.unacked) - len(self.settled)
-        assert all(one < other for one, other in pairwise([*sorted(self.published), self.confirms.next_number]))
+        assert all(earlier < other for earlier, other in pairwise([*sorted(self.published), self.confirms.next_number]))
 
 
 TestSettling = Settling.TestCase

@@ -18,9 +18,9 @@ def test_what_was_signed_is_known(vhost: str, stream: str, body: bytes) -> None:
 
 @given(texts, texts, texts, texts, st.binary(max_size=8), st.binary(max_size=8))
 def test_nothing_else_is(vhost: str, stream: str, other_vhost: str, other: str, body: bytes, another: bytes) -> None:
-    said = Signer(KEY, other_vhost, other).sign(another)
+    signature = Signer(KEY, other_vhost, other).sign(another)
     same = (vhost, stream, body) == (other_vhost, other, another)
-    assert Signer(KEY, vhost, stream).judge(body, said) is (Signature.OK if same else Signature.BAD)
+    assert Signer(KEY, vhost, stream).judge(body, signature) is (Signature.OK if same else Signature.BAD)
 
 
 @pytest.mark.parametrize(

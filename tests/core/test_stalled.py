@@ -62,20 +62,20 @@ looks = st.lists(
 
 
 @given(looks)
-def test_it_stands_only_while_every_look_says_so_and_no_longer_than_that(found: list[Look]) -> None:
-    found.sort(key=lambda look: look.at_s)
-    stand = last(*found)
+def test_it_stands_only_while_every_look_says_so_and_no_longer_than_that(seen: list[Look]) -> None:
+    seen.sort(key=lambda look: look.at_s)
+    stand = last(*seen)
     if stand.for_s:
-        assert found[-1].lacks
-        assert found[-2].lacks
-        assert found[-1].last_tag == found[-2].last_tag
-        assert stand.for_s <= found[-1].at_s - found[0].at_s
+        assert seen[-1].lacks
+        assert seen[-2].lacks
+        assert seen[-1].last_tag == seen[-2].last_tag
+        assert stand.for_s <= seen[-1].at_s - seen[0].at_s
 
 
 @given(looks)
-def test_a_consumer_that_moves_between_any_two_looks_never_stands(found: list[Look]) -> None:
-    found.sort(key=lambda look: look.at_s)
+def test_a_consumer_that_moves_between_any_two_looks_never_stands(seen: list[Look]) -> None:
+    seen.sort(key=lambda look: look.at_s)
     stand = None
-    for tag, look in enumerate(found):
+    for tag, look in enumerate(seen):
         stand = judged(stand, look._replace(last_tag=tag))
         assert stand.for_s == 0

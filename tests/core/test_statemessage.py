@@ -44,9 +44,9 @@ BODIES: Final = (
 def adopted(bodies: Sequence[bytes]) -> First | None:
     first: First | None = None
     for body in bodies:
-        found = read(body, first)
-        if isinstance(found, Key | Sealed):
-            first = found
+        message = read(body, first)
+        if isinstance(message, Key | Sealed):
+            first = message
     return first
 
 
@@ -54,13 +54,13 @@ def adopted(bodies: Sequence[bytes]) -> First | None:
 @example(b"[" * 60_000, None)
 @example(b'{"kind":"key"}', Key(b"k" * 32))
 def test_reading_never_raises_and_gives_no_other_key_than_the_first(body: bytes, first: First | None) -> None:
-    found = read(body, first)
+    message = read(body, first)
     assert not statemessage.is_answer(body, "i", b"k")
     assert statemessage.claimed(body, "i", {"n"}, b"k") is None
-    assert not isinstance(found, Hello) or not found.is_by(b"k")
-    assert isinstance(found, Hello | Key | Sealed | Junk)
-    if first is not None and isinstance(found, Key | Sealed):
-        assert found == first
+    assert not isinstance(message, Hello) or not message.is_by(b"k")
+    assert isinstance(message, Hello | Key | Sealed | Junk)
+    if first is not None and isinstance(message, Key | Sealed):
+        assert message == first
 
 
 @given(SECRETS, st.lists(BODIES, max_size=8))
@@ -85,10 +85,10 @@ def test_what_routers_write_is_read_as_what_it_is(secret: bytes, instance: str) 
     assert signed.is_by(secret)
     assert signed.is_by(bytes(32)) == (secret == bytes(32))
     assert not Hello(instance).is_by(secret)
-    said = statemessage.answer(instance, secret)
-    assert statemessage.is_answer(said, instance, secret)
-    assert not statemessage.is_answer(said, f"{instance}x", secret)
-    assert isinstance(read(said, None), Junk)
+    answer = statemessage.answer(instance, secret)
+    assert statemessage.is_answer(answer, instance, secret)
+    assert not statemessage.is_answer(answer, f"{instance}x", secret)
+    assert isinstance(read(answer, None), Junk)
 
 
 @pytest.mark.parametrize(
@@ -122,27 +122,27 @@ def test_a_claim_is_believed_by_whom_it_was_told_to_in_answer_to_what_was_asked(
     asked = read(statemessage.hello(instance, secret, nonce), None)
     assert isinstance(asked, Hello)
     assert (asked.is_by(secret), asked.nonce) == (True, nonce)
-    said = statemessage.answer(instance, secret, claim, nonce)
-    assert statemessage.is_answer(said, instance, secret), "routers that know no claims understand it"
-    assert statemessage.claimed(said, instance, {nonce}, secret) == claim
-    assert statemessage.claimed(said, f"{instance}x", {nonce}, secret) is None, "told to another"
-    assert statemessage.claimed(said, instance, {f"{nonce}x"}, secret) is None, "an answer of before"
+    answer = statemessage.answer(instance, secret, claim, nonce)
+    assert statemessage.is_answer(answer, instance, secret), "routers that know no claims understand it"
+    assert statemessage.claimed(answer, instance, {nonce}, secret) == claim
+    assert statemessage.claimed(answer, f"{instance}x", {nonce}, secret) is None, "told to another"
+    assert statemessage.claimed(answer, instance, {f"{nonce}x"}, secret) is None, "an answer of before"
     other = bytes(32) if secret != bytes(32) else b"x" * 32
-    assert statemessage.claimed(said, instance, {nonce}, other) is None, "of another key"
+    assert statemessage.claimed(answer, instance, {nonce}, other) is None, "of another key"
     assert statemessage.claimed(statemessage.answer(instance, secret), instance, {nonce, ""}, secret) is None
 
 
 @given(SECRETS, st.lists(st.text(max_size=6), min_size=8, max_size=8))
 def test_no_part_of_a_claim_can_be_pushed_into_its_neighbour(secret: bytes, parts: list[str]) -> None:
-    one, two = parts[:4], parts[4:]
-    told = [statemessage._claim_mac(secret, p[0], p[1], Claim(p[2], p[3])) for p in (one, two)]
-    assert (told[0] == told[1]) == (one == two)
+    head, tail = parts[:4], parts[4:]
+    macs = [statemessage._claim_mac(secret, p[0], p[1], Claim(p[2], p[3])) for p in (head, tail)]
+    assert (macs[0] == macs[1]) == (head == tail)
 
 
 @given(SECRETS, st.sampled_from(["router", "url", "nonce", "mac"]), st.text(max_size=20))
 def test_a_claim_that_was_changed_is_none(secret: bytes, member: str, text: str) -> None:
-    said = json.loads(statemessage.answer("i", secret, Claim("r", "http://h:1"), "n"))
-    is_same = said["claim"][member] == text
-    said["claim"][member] = text
-    found = statemessage.claimed(json.dumps(said).encode(), "i", {"n", text}, secret)
-    assert (found is not None) == is_same
+    document = json.loads(statemessage.answer("i", secret, Claim("r", "http://h:1"), "n"))
+    is_same = document["claim"][member] == text
+    document["claim"][member] = text
+    claim = statemessage.claimed(json.dumps(document).encode(), "i", {"n", text}, secret)
+    assert (claim is not None) == is_same

@@ -51,12 +51,12 @@ def test_a_word_that_is_no_state_has_no_badness() -> None:
 def test_a_probe_that_is_stuck_behind_others_lets_another_try_after_the_longest_wait(
     elapsed: int, state: Breaker
 ) -> None:
-    one = QueueBreaker(Outage(deaths=3, within_ms=10_000, probe_ms=5_000))
-    one.ask("first", 0, deaths=3, tries=0)
-    assert one.ask("stuck", 5_000, deaths=0, tries=1).state is Breaker.PROBE
-    one.ask("crowd", 6_000, deaths=1_000, tries=0)
-    assert one.state(5_000 + elapsed) is Breaker.OPEN
-    assert one.ask("other", 5_000 + elapsed, deaths=0, tries=1).state is state
+    breaker = QueueBreaker(Outage(deaths=3, within_ms=10_000, probe_ms=5_000))
+    breaker.ask("first", 0, deaths=3, tries=0)
+    assert breaker.ask("stuck", 5_000, deaths=0, tries=1).state is Breaker.PROBE
+    breaker.ask("crowd", 6_000, deaths=1_000, tries=0)
+    assert breaker.state(5_000 + elapsed) is Breaker.OPEN
+    assert breaker.ask("other", 5_000 + elapsed, deaths=0, tries=1).state is state
 
 
 # Names
@@ -86,10 +86,10 @@ def test_other_queues_of_ours_are_not_of_a_delayed_exchange() -> None:
 @law
 @given(st.lists(queues, min_size=2, max_size=4, unique=True))
 def test_each_queue_has_a_guard_and_a_lock_of_its_own_that_are_ours(some: list[str]) -> None:
-    found = [of(queue) for of in (Names("eu").guard, Names("eu").in_use) for queue in some]
-    assert len(set(found)) == 2 * len(some)
-    assert all(Names("eu").is_own(name) and len(name) < MAX_NAME_BYTES for name in found)
-    assert found == [of(queue) for of in (Names("eu").guard, Names("eu").in_use) for queue in some], (
+    names = [of(queue) for of in (Names("eu").guard, Names("eu").in_use) for queue in some]
+    assert len(set(names)) == 2 * len(some)
+    assert all(Names("eu").is_own(name) and len(name) < MAX_NAME_BYTES for name in names)
+    assert names == [of(queue) for of in (Names("eu").guard, Names("eu").in_use) for queue in some], (
         "the same each time"
     )
 
@@ -121,9 +121,9 @@ def test_properties_from_bytes_are_written_as_the_record_writes_them(props: Prop
     def raw(text: str | None) -> bytes | None:
         return None if text is None else text.encode(errors="surrogateescape")
 
-    said: dict[str, Any] = props._asdict() | {"user_id": raw(props.user_id), "expiration": raw(props.expiration)}
+    members: dict[str, Any] = props._asdict() | {"user_id": raw(props.user_id), "expiration": raw(props.expiration)}
     fragment = properties_of(
-        said["message_id"], said["user_id"], said["expiration"], said["priority"], said["delivery_mode"]
+        members["message_id"], members["user_id"], members["expiration"], members["priority"], members["delivery_mode"]
     )
     written = encode(record(props=props, cc=None), KEY, 1 << 20)
     assert fragment.encode() in written

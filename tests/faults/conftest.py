@@ -17,7 +17,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[brokers.Broker]:
     """As the fixture of that name for all tests, of one version."""
     with ExitStack() as stack:
         try:
-            one = stack.enter_context(brokers.started(request.param))
+            node = stack.enter_context(brokers.started(request.param))
         except brokers.BrokerMissingError as error:
             pytest.fail(str(error)) if MUST else pytest.skip(str(error))
-        yield one
+        yield node

@@ -25,7 +25,7 @@ def fuzz(check: Callable[..., None], *strategies: st.SearchStrategy[Any], alone:
     `alone`: a call takes no time and depends on no other; else rounds are short, and what fails is shown as it is.
     """
     ends, calls = time.monotonic() + SECONDS, 0
-    one = _ROUND if alone else settings(_ROUND, max_examples=10, phases=[Phase.generate])
+    profile = _ROUND if alone else settings(_ROUND, max_examples=10, phases=[Phase.generate])
 
     def counted(values: tuple[Any, ...]) -> None:
         nonlocal calls
@@ -34,7 +34,7 @@ def fuzz(check: Callable[..., None], *strategies: st.SearchStrategy[Any], alone:
             check(*values)
 
     for chosen in rounds(ends):
-        seed(chosen)(one(given(st.tuples(*strategies))(counted)))()
+        seed(chosen)(profile(given(st.tuples(*strategies))(counted)))()
     print(f"{calls} examples")  # noqa: T201 - shown where the test fails, or by `pytest -s`
     return calls
 

@@ -45,7 +45,7 @@ def encoded(tag: str, value: Any) -> bytes:
         case "S" | "x":
             data = _counted(value.encode(errors="surrogateescape") if isinstance(value, str) else bytes(value))
         case "A":
-            data = _counted(b"".join(encoded(*one) for one in value))
+            data = _counted(b"".join(encoded(*item) for item in value))
         case "F":
             data = _counted(table(value))
         case "V":
@@ -92,7 +92,7 @@ odd: st.SearchStrategy[tuple[str, Any]] = st.sampled_from(
     ]
 )
 reasons = st.sampled_from(["rejected", "expired", "maxlen", "delivery_limit", "application:x", "unknown", ""]).map(
-    lambda one: ("S", one)
+    lambda reason: ("S", reason)
 )
 keys = st.lists(strings, max_size=4).map(lambda some: ("A", some))
 
@@ -104,7 +104,7 @@ def _entry(  # noqa: PLR0917 - an entry has so many fields
         ("count", *count), ("reason", *reason), ("queue", *queue), ("time", *when), ("exchange", *exchange),
         ("routing-keys", *routing), ("original-expiration", "S", "1000"),
     ]  # fmt: skip
-    return ("F", [one for at, one in enumerate(whole) if left & 1 << at])
+    return ("F", [field for at, field in enumerate(whole) if left & 1 << at])
 
 
 # Mostly whole, for what is refused at first sight shows nothing of what comes behind.
@@ -118,7 +118,7 @@ sound = st.builds(
 histories = (
     st.lists(sound, min_size=1, max_size=6).map(lambda some: ("A", some))
     | st.lists(deaths | odd, max_size=4).map(lambda some: ("A", some))
-    | st.integers(1, 200).flatmap(lambda many: sound.map(lambda one: ("A", [one] * many)))
+    | st.integers(1, 200).flatmap(lambda many: sound.map(lambda death: ("A", [death] * many)))
     | odd
 )  # fmt: skip
 
@@ -151,12 +151,12 @@ def _varied(changes: dict[str, Any], gone: set[str]) -> str:
 
 documents = st.builds(_varied, st.dictionaries(_member, _json, max_size=5), st.sets(_member, max_size=3))
 texts = (
-    documents.map(lambda one: one.encode(errors="surrogatepass"))
-    | _json.map(lambda one: json.dumps(one, default=str).encode(errors="surrogatepass"))
+    documents.map(lambda text: text.encode(errors="surrogatepass"))
+    | _json.map(lambda document: json.dumps(document, default=str).encode(errors="surrogatepass"))
     | st.binary(max_size=60)
     | st.sampled_from([b"[" * 5000, b'{"v":1e999}', b"NaN", b'{"v":NaN}', b"9" * 5000, b'{"v":1,"v":2}', b"\xff{}"])
 )  # fmt: skip
-strange = texts.map(lambda one: ("S", one)) | texts.map(lambda one: ("x", one)) | odd
+strange = texts.map(lambda data: ("S", data)) | texts.map(lambda data: ("x", data)) | odd
 
 _known_headers = st.one_of(
     st.tuples(st.just("x-death"), histories),
@@ -167,7 +167,7 @@ _known_headers = st.one_of(
                                "x-stream-offset", "x-delay", "x-error-type", "x-exception-stacktrace", "traceparent",
                                "NServiceBus.ExceptionInfo.StackTrace", "MT-Fault-Message",
                                "timestamp_in_ms", "dlx-router-headers"]), strings | numbers | odd | strange),
-    st.tuples(st.sampled_from(["CC", "BCC"]), keys | keys.map(lambda one: one)),
+    st.tuples(st.sampled_from(["CC", "BCC"]), keys | keys.map(lambda key: key)),
 )  # fmt: skip
 _foreign = any_fields.map(lambda rows: [(name, tag, value) for name, tag, value in rows])
 headers = st.builds(

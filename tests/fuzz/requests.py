@@ -109,8 +109,8 @@ def _request(draw: st.DrawFn, tokens: list[str]) -> bytes:
     method = draw(st.sampled_from(["GET", "POST"] * 6 + METHODS))
     lines = [f"{method} {draw(_target())} {version}"]
     lines += [
-        f"Host: {one}"
-        for one in draw(st.sampled_from([["localhost"]] * 30 + [[], ["localhost", "evil"], *([h] for h in HOSTS)]))
+        f"Host: {host}"
+        for host in draw(st.sampled_from([["localhost"]] * 30 + [[], ["localhost", "evil"], *([h] for h in HOSTS)]))
     ]
     if tokens and draw(st.integers(0, 9)) > 0:
         lines.append(f"Authorization: Bearer {draw(st.sampled_from(tokens))}")

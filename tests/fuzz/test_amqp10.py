@@ -11,7 +11,7 @@ from tests.fuzz.budget import fuzz
 from tests.wire.test_amqp10 import VALUES
 
 CODES = st.sampled_from([0x70, 0x71, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x00])
-WHOLE = st.tuples(CODES, VALUES).map(lambda one: encode(Value("described", (Value("ulong", one[0]), one[1]))))
+WHOLE = st.tuples(CODES, VALUES).map(lambda pair: encode(Value("described", (Value("ulong", pair[0]), pair[1]))))
 SECTIONS = st.lists(st.one_of(WHOLE, st.binary(max_size=40)), max_size=6).map(b"".join)
 
 

@@ -55,16 +55,16 @@ class Scene:
         before = len(self.router.output)
         for answer in asyncio.run(_all(self.router.port, given)):
             self._judge(answer)
-        told = self.router.output[before:]
-        assert not TROUBLE.search(told), told[-6000:]
+        output = self.router.output[before:]
+        assert not TROUBLE.search(output), output[-6000:]
 
     def _judge(self, answer: bytes) -> None:
-        assert not any(one in answer for one in self.hidden), answer[:2000]
+        assert not any(secret in answer for secret in self.hidden), answer[:2000]
         assert b"Traceback" not in answer
         if answer:
-            found = re.match(rb"HTTP/1\.1 ([1-5][0-9]{2}) ", answer)
-            assert found is not None, answer[:200]
-            status = int(found[1])
+            status_line = re.match(rb"HTTP/1\.1 ([1-5][0-9]{2}) ", answer)
+            assert status_line is not None, answer[:200]
+            status = int(status_line[1])
             assert status < 500 or status in DOCUMENTED, answer[:2000]
 
     def check(self, rss: int) -> None:
@@ -81,10 +81,10 @@ class Scene:
 
 
 async def _all(port: int, given: list[list[bytes]]) -> list[bytes]:
-    return await asyncio.gather(*(_one(port, parts) for parts in given))
+    return await asyncio.gather(*(_answer(port, parts) for parts in given))
 
 
-async def _one(port: int, parts: list[bytes]) -> bytes:
+async def _answer(port: int, parts: list[bytes]) -> bytes:
     """What came back until the router closed, or was silent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     answer = bytearray()
@@ -109,7 +109,7 @@ def scene(request: pytest.FixtureRequest, start_router: Callable[..., Router], a
         "LOG_FORMAT": "json",
     }
     if tokens:
-        lines = [f"  - {{name: t{n}, role: admin, token-sha256: {_digest(one)}}}" for n, one in enumerate(tokens)]
+        lines = [f"  - {{name: t{n}, role: admin, token-sha256: {_digest(token)}}}" for n, token in enumerate(tokens)]
         (tmp_path / "tokens.yaml").write_text("\n".join(["tokens:", *lines]), encoding="ascii")
         env |= {"API_TOKENS_FILE": str(tmp_path / "tokens.yaml"), "HTTP_HOST": "0.0.0.0"}
     router = start_router(POLICY, **env)

@@ -129,12 +129,12 @@ def test_an_event_or_its_error() -> None:
 
 
 def _unpacked(body: bytes, version: int | None) -> None:
-    for one in (body, packing.packed(body), packing.MAGIC + body):
+    for variant in (body, packing.packed(body), packing.MAGIC + body):
         try:
-            found = reading.parts(one, version)
+            parts = reading.parts(variant, version)
         except packing.FormatError:
             continue
-        for part in found:
+        for part in parts:
             assert isinstance(part, bytes) or isinstance(json.loads(part.line()), dict)
             with contextlib.suppress(rows.EventError):
                 rows.event_of(part)
@@ -166,7 +166,7 @@ def test_a_task_or_its_error() -> None:
         except TaskError:
             return
 
-    members = st.sampled_from([one.name for one in dataclasses.fields(Task)] + ["v", "groups"])
+    members = st.sampled_from([field.name for field in dataclasses.fields(Task)] + ["v", "groups"])
     values = st.text(max_size=5) | st.integers(-2, 2) | st.none() | st.floats() | st.lists(st.integers(), max_size=2)
     assert fuzz(check, st.dictionaries(members, values | st.dictionaries(st.text(max_size=5), values, max_size=3)))
 
@@ -181,4 +181,4 @@ def test_a_history_or_malformed_as_json_survives() -> None:
             return
         json.loads(json.dumps([letter.history, letter.failed_queue, letter.reason]))
 
-    assert fuzz(check, hostile.histories.map(lambda one: hostile.properties([("x-death", *one)])))
+    assert fuzz(check, hostile.histories.map(lambda value: hostile.properties([("x-death", *value)])))

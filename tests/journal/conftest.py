@@ -64,8 +64,8 @@ class Desk:
 
     def tell(self, number: int) -> Batch:
         """One event of letter `number`, which then waits for it."""
-        one, at = letter(), {"first_ms": 0, "last_ms": 0, "crc32": 7}
-        batch = self.journal.record(self.journal.event(fragments(one, RULING), one.id, NOW, size=number, **at))
+        died, at = letter(), {"first_ms": 0, "last_ms": 0, "crc32": 7}
+        batch = self.journal.record(self.journal.event(fragments(died, RULING), died.id, NOW, size=number, **at))
         batch.wait(self.settled.append, number)
         return batch
 

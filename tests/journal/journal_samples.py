@@ -21,22 +21,22 @@ NAMES = (
 
 def told(number: int = 1, kind: str = "dead_lettered", *, queue: str = "orders", at: int = 0, **own: Any) -> bytes:
     """The line of an event of letter `number`, `at` ms after NOW."""
-    one = letter(id=f"{number:032x}", failed_queue=queue, **own)
-    return line(one, RULING._replace(kind=kind), now_ms=NOW + at)
+    died = letter(id=f"{number:032x}", failed_queue=queue, **own)
+    return line(died, RULING._replace(kind=kind), now_ms=NOW + at)
 
 
-def line(one: Letter | None = None, ruling: Ruling = RULING, now_ms: int = NOW, **own: Any) -> bytes:
+def line(died: Letter | None = None, ruling: Ruling = RULING, now_ms: int = NOW, **own: Any) -> bytes:
     """The line of a letter that was dead-lettered, to be varied."""
-    one = one or letter()
-    plain: dict[str, Any] = {"first_ms": one.first_death_ms, "last_ms": one.last_death_ms, "crc32": 7, "size": 3}
-    return fragments(one, ruling).line(one.id, now_ms, **(plain | own))
+    died = died or letter()
+    plain: dict[str, Any] = {"first_ms": died.first_death_ms, "last_ms": died.last_death_ms, "crc32": 7, "size": 3}
+    return fragments(died, ruling).line(died.id, now_ms, **(plain | own))
 
 
 def event(*args: Any, **own: Any) -> Event:
     """The same, read again."""
-    told = json.loads(line(*args, **own))
-    assert isinstance(told, dict)
-    return told
+    document = json.loads(line(*args, **own))
+    assert isinstance(document, dict)
+    return document
 
 
 def props(**values: Any) -> properties.Properties:

@@ -25,11 +25,11 @@ class Old(NamedTuple):
 def old() -> Old:
     """Read once."""
     head, *messages = [json.loads(line) for line in gzip.decompress(FILE.read_bytes()).splitlines()]
-    assert all(one["encoding"] is None for one in messages), "format 1 has none"
+    assert all(message["encoding"] is None for message in messages), "format 1 has none"
     expected = head["expected"]
-    told = [(one["headers"], one["body"].encode()) for one in messages]
+    bodies = [(message["headers"], message["body"].encode()) for message in messages]
     key = bytes.fromhex(head["key"])
-    return Old(key, head["vhost"], head["stream"], expected["states"], expected["deaths"], told)
+    return Old(key, head["vhost"], head["stream"], expected["states"], expected["deaths"], bodies)
 
 
 def events() -> list[dict[str, Any]]:

@@ -34,15 +34,15 @@ def rows_of(lines: Iterable[bytes]) -> bytes:
 
 def _read(line: bytes) -> Any:
     try:
-        told = json.loads(line)
+        document = json.loads(line)
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _fits(event: dict[str, Any]) -> bool:
     whole = event.keys() >= NEEDED and event["event_id"].startswith(f"{event['id']}-")
-    return whole and all(one.get("time_ms", 1) % 1000 == 0 for one in event["deaths"])
+    return whole and all(death.get("time_ms", 1) % 1000 == 0 for death in event["deaths"])
 
 
 def _parted(event: dict[str, Any]) -> tuple[str, list[Any]]:
@@ -51,11 +51,11 @@ def _parted(event: dict[str, Any]) -> tuple[str, list[Any]]:
     own = {name: props.pop(name) for name in OWN_PROPS if name in props}
     more = {name: event[name] for name in MORE if name in event}
     more |= {} if event["body_mode"] == "none" else {"body_mode": event["body_mode"]}
-    said = {*NEEDED - {"v", "kind"}, *MORE, "due_ms", "props"}
-    common = {name: value for name, value in event.items() if name not in said}
-    common["deaths"] = [{name: one[name] for name in one if name != "time_ms"} for one in event["deaths"]]
+    row_names = {*NEEDED - {"v", "kind"}, *MORE, "due_ms", "props"}
+    common = {name: value for name, value in event.items() if name not in row_names}
+    common["deaths"] = [{name: death[name] for name in death if name != "time_ms"} for death in event["deaths"]]
     common |= {"props": props} if props else {}
-    times = [one["time_ms"] // 1000 for one in event["deaths"]]
+    times = [death["time_ms"] // 1000 for death in event["deaths"]]
     due = event["due_ms"] - ts_ms if "due_ms" in event else None
     first, last, digest = ts_ms - event["first_death_ms"], ts_ms - event["last_death_ms"], event["digest"]
     step = event["event_id"].removeprefix(f"{event['id']}-")

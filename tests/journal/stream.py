@@ -20,13 +20,13 @@ def batches(url: str, name: str = NAME, *, within: float = 10, idle: float = 0.5
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=100)
-    found: list[tuple[int, list[Any]]] = []
+    messages: list[tuple[int, list[Any]]] = []
 
     def read(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
         packed = properties.content_encoding
-        told = (properties.content_type, packed, properties.headers["v"])
-        assert told == ("application/x-ndjson", packed, 2 if packed == "zstd" else 1)
-        found.append((properties.headers["x-stream-offset"], plain_reader.events(packed, body)))
+        labels = (properties.content_type, packed, properties.headers["v"])
+        assert labels == ("application/x-ndjson", packed, 2 if packed == "zstd" else 1)
+        messages.append((properties.headers["x-stream-offset"], plain_reader.events(packed, body)))
         channel.basic_ack(method.delivery_tag)
 
     try:
@@ -39,10 +39,10 @@ def batches(url: str, name: str = NAME, *, within: float = 10, idle: float = 0.5
     deadline, seen, last = time.monotonic() + within, 0, time.monotonic()
     while time.monotonic() < deadline and time.monotonic() - last < idle:
         connection.process_data_events(time_limit=0.05)
-        if len(found) > seen:
-            seen, last = len(found), time.monotonic()
+        if len(messages) > seen:
+            seen, last = len(messages), time.monotonic()
     connection.close()
-    return found
+    return messages
 
 
 def events(url: str, name: str = NAME) -> list[Any]:

@@ -27,9 +27,9 @@ PAGE: Final = (Path(__file__).parents[2] / "docs/journal.md").read_text(encoding
 
 
 def part(name: str) -> str:
-    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
-    assert found, f"docs/journal.md lacks <!-- {name} --> … <!-- end -->"
-    return found[1].strip()
+    section = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
+    assert section, f"docs/journal.md lacks <!-- {name} --> … <!-- end -->"
+    return section[1].strip()
 
 
 def test_the_tables_of_the_page_are_those_of_the_code() -> None:
@@ -41,7 +41,7 @@ def test_the_tables_of_the_page_are_those_of_the_code() -> None:
 def test_every_field_is_one_that_some_event_has_and_every_event_has_no_other() -> None:
     rule = Rule(body="all", headers=("a",), pointers=("/a",), redact=("/b",))
     own = disclosed(rule, "parked", headers=table.long_(b"a", 1), body=b'{"a":1,"b":2}', error={"type": "x"})
-    one = letter(
+    died = letter(
         state="dead",
         known_before=True,
         rejected_since=True,
@@ -55,10 +55,10 @@ def test_every_field_is_one_that_some_event_has_and_every_event_has_no_other() -
     ruling = RULING._replace(
         cause="loop", detail="text", rung_ms=100, refused="dlx", breaker="open", redrive_id="r", observed=True
     )
-    full = event(one, ruling, extra=own, due_ms=1, draw=0.5, props=props(type=b"x"))
+    full = event(died, ruling, extra=own, due_ms=1, draw=0.5, props=props(type=b"x"))
     missing, leased = {"events", "from_ms", "to_ms"}, {"lease"}  # tests/leases/test_lease_events.py
     audited = {*json.loads(audit("r", "/", actor="ann", action="group.set", details={}, ts_ms=1))}
-    assert {*full} | missing | audited | leased == {one.name for one in fields.FIELDS}
+    assert {*full} | missing | audited | leased == {field.name for field in fields.FIELDS}
     assert missing <= {*map(str, re.findall(r'"(\w+)":', gap("r", "/", events=1, from_ms=1, to_ms=2).decode()))}
 
 
@@ -84,8 +84,8 @@ def test_the_figures_of_the_page_are_those_of_the_code() -> None:
 
 def test_the_example_of_the_page_reads_a_stream(amqp: Client, vhost: Vhost) -> None:
     amqp.queue("dlx-router.journal", "stream")
-    told = gap("router-a", "/", events=7, from_ms=1, to_ms=2)
-    amqp.publish(told, key="dlx-router.journal", headers={"v": 1})
+    gap_line = gap("router-a", "/", events=7, from_ms=1, to_ms=2)
+    amqp.publish(gap_line, key="dlx-router.journal", headers={"v": 1})
     how: dict[str, Any] = {"headers": {"v": 2}, "content_encoding": "zstd"}
     batch = Batch(2, fields.ROWS)
     batch.add(fragments(letter(id="ab" * 16), RULING).entry("ab" * 16, 5, first_ms=1, last_ms=2, crc32=3, size=4))

@@ -21,10 +21,10 @@ from tests.journal.journal_samples import RULING, event, letters, line, moments,
 
 
 def test_a_line_says_what_was_decided_and_why() -> None:
-    told = event(ruling=RULING._replace(cause="attempts_spent"), props=props(message_id=b"m-1", priority=5))
-    assert told == {
+    document = event(ruling=RULING._replace(cause="attempts_spent"), props=props(message_id=b"m-1", priority=5))
+    assert document == {
         "v": 1,
-        "event_id": told["event_id"],
+        "event_id": document["event_id"],
         "id": "ab" * 16,
         "kind": "dead_lettered",
         "router_id": "router-a",
@@ -63,15 +63,15 @@ def test_a_line_says_what_was_decided_and_why() -> None:
 
 
 def test_a_wait_has_its_end_and_its_draw() -> None:
-    told = event(ruling=RULING._replace(kind="retried", rung_ms=5000), due_ms=NOW + 5250, draw=-0.25)
-    assert (told["due_ms"], told["draw"], told["rung_ms"]) == (NOW + 5250, -0.25, 5000)
+    document = event(ruling=RULING._replace(kind="retried", rung_ms=5000), due_ms=NOW + 5250, draw=-0.25)
+    assert (document["due_ms"], document["draw"], document["rung_ms"]) == (NOW + 5250, -0.25, 5000)
 
 
 def test_a_delivery_that_is_no_letter_has_an_event_too() -> None:
-    one = unreadable("ff" * 16, "/", "dlx-router.inbox", Arrival.INBOX, "", "k", NOW)
+    odd = unreadable("ff" * 16, "/", "dlx-router.inbox", Arrival.INBOX, "", "k", NOW)
     ruling = Ruling("quarantined", 0, "router-a", cause="malformed", detail="x-death is not an array")
-    told = event(one, ruling)
-    assert (told["failed_queue"], told["deaths"], told["detail"]) == (
+    document = event(odd, ruling)
+    assert (document["failed_queue"], document["deaths"], document["detail"]) == (
         "dlx-router.inbox",
         [],
         "x-death is not an array",
@@ -79,8 +79,8 @@ def test_a_delivery_that_is_no_letter_has_an_event_too() -> None:
 
 
 def test_a_gap_says_how_much_is_missing_and_when() -> None:
-    told = json.loads(gap("router-a", "/", events=7, from_ms=NOW, to_ms=NOW + 10))
-    assert (told["kind"], told["events"], told["from_ms"], told["to_ms"]) == ("gap", 7, NOW, NOW + 10)
+    document = json.loads(gap("router-a", "/", events=7, from_ms=NOW, to_ms=NOW + 10))
+    assert (document["kind"], document["events"], document["from_ms"], document["to_ms"]) == ("gap", 7, NOW, NOW + 10)
 
 
 def test_every_action_has_a_kind_and_every_kind_a_meaning() -> None:
@@ -91,32 +91,32 @@ def test_every_action_has_a_kind_and_every_kind_a_meaning() -> None:
 @law
 @given(letters, rulings, some_props, moments, st.none() | st.floats(-1, 1), st.none() | moments)
 def test_a_line_is_one_line_of_json_that_says_all_it_was_given(
-    one: Letter, ruling: Ruling, said: dict[str, Any], now_ms: int, draw: float | None, due_ms: int | None
+    died: Letter, ruling: Ruling, values: dict[str, Any], now_ms: int, draw: float | None, due_ms: int | None
 ) -> None:
-    raw = line(one, ruling, now_ms, props=props(**said), draw=draw, due_ms=due_ms)
+    raw = line(died, ruling, now_ms, props=props(**values), draw=draw, due_ms=due_ms)
     assert raw.endswith(b"\n")
     assert raw.count(b"\n") == 1
     assert raw.isascii()
-    told = json.loads(raw)
-    assert set(told) <= {field.name for field in FIELDS}
-    assert (told["ts_ms"], told.get("draw"), told.get("due_ms")) == (now_ms, draw, due_ms)
-    assert (told["attempts"], told.get("detail", "")) == (ruling.attempts, ruling.detail)
-    found = told.get("props", {})
-    assert found.pop("timestamp_s", None) == said.get("timestamp")
+    document = json.loads(raw)
+    assert set(document) <= {field.name for field in FIELDS}
+    assert (document["ts_ms"], document.get("draw"), document.get("due_ms")) == (now_ms, draw, due_ms)
+    assert (document["attempts"], document.get("detail", "")) == (ruling.attempts, ruling.detail)
+    shown = document.get("props", {})
+    assert shown.pop("timestamp_s", None) == values.get("timestamp")
     assert {
         name: value.encode(errors="surrogateescape") if isinstance(value, str) else value
-        for name, value in found.items()
-    } == {name: value for name, value in said.items() if name != "timestamp"}
+        for name, value in shown.items()
+    } == {name: value for name, value in values.items() if name != "timestamp"}
 
 
 @law
 @given(letters, rulings)
-def test_the_letter_comes_back_from_its_line(one: Letter, ruling: Ruling) -> None:
-    raw = line(one, ruling, first_ms=one.first_death_ms, last_ms=one.last_death_ms)
+def test_the_letter_comes_back_from_its_line(died: Letter, ruling: Ruling) -> None:
+    raw = line(died, ruling, first_ms=died.first_death_ms, last_ms=died.last_death_ms)
     again = letter_of(json.loads(raw))
     for name in ("id", "vhost", "source", "arrival", "history", "first", "failed_queue", "reason", "state", "parent"):
-        assert getattr(again, name) == getattr(one, name), name
-    assert [(d.queue, d.reason, d.times) for d in again.fresh] == [(d.queue, d.reason, d.times) for d in one.fresh]
+        assert getattr(again, name) == getattr(died, name), name
+    assert [(d.queue, d.reason, d.times) for d in again.fresh] == [(d.queue, d.reason, d.times) for d in died.fresh]
 
 
 policies = st.builds(
@@ -133,10 +133,12 @@ policies = st.builds(
 
 @law
 @given(letters, st.none() | policies, st.floats(-1, 1, exclude_min=True, exclude_max=True), moments)
-def test_a_line_is_enough_to_decide_again(one: Letter, policy: Effective | None, draw: float, now_ms: int) -> None:
-    decision = decide(one, policy, now_ms, draw)
-    told = event(one, RULING._replace(kind=KIND_OF[decision.action], attempts=decision.attempts), now_ms, draw=draw)
-    assert decide(letter_of(told), policy, told["ts_ms"], told["draw"]) == decision
+def test_a_line_is_enough_to_decide_again(died: Letter, policy: Effective | None, draw: float, now_ms: int) -> None:
+    decision = decide(died, policy, now_ms, draw)
+    document = event(
+        died, RULING._replace(kind=KIND_OF[decision.action], attempts=decision.attempts), now_ms, draw=draw
+    )
+    assert decide(letter_of(document), policy, document["ts_ms"], document["draw"]) == decision
 
 
 # The same decision
@@ -164,17 +166,17 @@ OTHER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("_what", "ruled", "own"), SAME, ids=[one[0] for one in SAME])
+@pytest.mark.parametrize(("_what", "ruled", "own"), SAME, ids=[case[0] for case in SAME])
 def test_a_decision_that_is_repeated_after_a_crash_has_the_same_id(
     _what: str, ruled: dict[str, Any], own: dict[str, Any]
 ) -> None:
     assert event(ruling=RULING._replace(**ruled), **own)["event_id"] == event()["event_id"]
 
 
-@pytest.mark.parametrize(("_what", "differs", "ruled"), OTHER, ids=[one[0] for one in OTHER])
+@pytest.mark.parametrize(("_what", "differs", "ruled"), OTHER, ids=[case[0] for case in OTHER])
 def test_another_decision_has_another_id(_what: str, differs: dict[str, Any], ruled: dict[str, Any]) -> None:
-    one = letter(**({"failed_queue": "work"} | differs))
-    assert event(one, RULING._replace(**ruled))["event_id"] != event()["event_id"]
+    died = letter(**({"failed_queue": "work"} | differs))
+    assert event(died, RULING._replace(**ruled))["event_id"] != event()["event_id"]
 
 
 def test_an_event_id_is_stable_over_versions_of_the_router() -> None:
@@ -186,8 +188,8 @@ def test_an_event_id_is_stable_over_versions_of_the_router() -> None:
 
 @law
 @given(letters, rulings, moments)
-def test_letters_of_one_order_share_their_fragments(one: Letter, ruling: Ruling, now_ms: int) -> None:
-    shared = fragments(one, ruling)
+def test_letters_of_one_order_share_their_fragments(died: Letter, ruling: Ruling, now_ms: int) -> None:
+    shared = fragments(died, ruling)
     twin: dict[str, Any] = {"first_ms": 1, "last_ms": 2, "crc32": 3, "size": 4}
     first, second = json.loads(shared.line("aa", now_ms, **twin)), json.loads(shared.line("bb", now_ms, **twin))
     assert first.pop("id") + first.pop("event_id") != second.pop("id") + second.pop("event_id")
@@ -197,11 +199,11 @@ def test_letters_of_one_order_share_their_fragments(one: Letter, ruling: Ruling,
 @given(amqp_text)
 @law
 def test_an_odd_letter_id_breaks_no_line(odd: str) -> None:
-    told = json.loads(fragments(letter(), RULING).line(odd, NOW, first_ms=1, last_ms=2, crc32=3, size=4))
-    assert told["id"] == odd
+    document = json.loads(fragments(letter(), RULING).line(odd, NOW, first_ms=1, last_ms=2, crc32=3, size=4))
+    assert document["id"] == odd
 
 
 def test_a_long_history_is_told_whole_and_is_not_kept() -> None:
     history = tuple(death(f"q{number}") for number in range(40))
-    told = event(letter(history=history, fresh=history[:1]))
-    assert [one["queue"] for one in told["deaths"]] == [one.queue for one in history]
+    document = event(letter(history=history, fresh=history[:1]))
+    assert [entry["queue"] for entry in document["deaths"]] == [entry.queue for entry in history]

@@ -39,7 +39,7 @@ tellings = st.tuples(
     st.fixed_dictionaries(
         {"first_ms": moments, "last_ms": moments, "crc32": st.integers(0, 2**32 - 1), "size": st.integers(0, 2**40)},
         optional={
-            "props": some_props.map(lambda said: props(**said)),
+            "props": some_props.map(lambda values: props(**values)),
             "due_ms": st.none() | moments,
             "draw": st.none() | st.floats(-1, 1),
             "extra": st.sampled_from(EXTRA),
@@ -48,21 +48,21 @@ tellings = st.tuples(
 )
 
 
-def message(told: list[Told], *, message_format: int = fields.ROWS, of_task: bool = False) -> Batch:
+def message(entries: list[Told], *, message_format: int = fields.ROWS, of_task: bool = False) -> Batch:
     """A message that tells all of it."""
     batch = Batch(1, message_format)
-    for one, ruling, now_ms, own in told:
-        shared = fragments(one, ruling)
+    for died, ruling, now_ms, own in entries:
+        shared = fragments(died, ruling)
         write = shared.line if message_format == fields.LINES else shared.entry
-        assert batch.add(write(one.id, now_ms, **own))
+        assert batch.add(write(died.id, now_ms, **own))
     batch.tells_tasks = of_task
     batch.close()
     return batch
 
 
-def plain(told: list[Told]) -> list[Any]:
+def plain(entries: list[Told]) -> list[Any]:
     """The same, each read alone from its line of format 1."""
-    return [json.loads(fragments(one, ruling).line(one.id, now_ms, **own)) for one, ruling, now_ms, own in told]
+    return [json.loads(fragments(died, ruling).line(died.id, now_ms, **own)) for died, ruling, now_ms, own in entries]
 
 
 def some(count: int = 3, **own: Any) -> list[Told]:
@@ -76,36 +76,36 @@ def some(count: int = 3, **own: Any) -> list[Told]:
 
 @law
 @given(st.lists(tellings, min_size=1, max_size=6))
-def test_both_formats_read_as_equal_events(told: list[Told]) -> None:
-    first, second = message(told, message_format=fields.LINES), message(told)
+def test_both_formats_read_as_equal_events(entries: list[Told]) -> None:
+    first, second = message(entries, message_format=fields.LINES), message(entries)
     assert (first.format, second.format) == (fields.LINES, fields.ROWS)
-    assert first.events == second.events == len(told)
-    wanted = plain(told)
-    assert [json.loads(one) for one in lines(first.body, 1)] == wanted
-    assert [json.loads(one) for one in lines(second.body, 2)] == wanted
-    assert [one.event() for one in parts(second.body) if isinstance(one, Row)] == wanted
+    assert first.events == second.events == len(entries)
+    wanted = plain(entries)
+    assert [json.loads(text) for text in lines(first.body, 1)] == wanted
+    assert [json.loads(text) for text in lines(second.body, 2)] == wanted
+    assert [part.event() for part in parts(second.body) if isinstance(part, Row)] == wanted
     assert plain_reader.events(None, first.body) == plain_reader.events("zstd", second.body) == wanted
 
 
 @law
 @given(st.lists(tellings, min_size=1, max_size=4), amqp_text)
-def test_an_odd_letter_id_breaks_no_row(told: list[Told], odd: str) -> None:
+def test_an_odd_letter_id_breaks_no_row(entries: list[Told], odd: str) -> None:
     batch = Batch(1, fields.ROWS)
-    for one, ruling, now_ms, own in told:
-        batch.add(fragments(one, ruling).entry(odd, now_ms, **own))
+    for died, ruling, now_ms, own in entries:
+        batch.add(fragments(died, ruling).entry(odd, now_ms, **own))
     batch.close()
-    assert [json.loads(one)["id"] for one in lines(batch.body)] == [odd] * len(told)
+    assert [json.loads(text)["id"] for text in lines(batch.body)] == [odd] * len(entries)
 
 
 def test_whole_events_stand_between_rows_in_their_order() -> None:
     batch = Batch(1, fields.ROWS)
-    for number, (one, ruling, now_ms, own) in enumerate(some(3)):
+    for number, (died, ruling, now_ms, own) in enumerate(some(3)):
         batch.add(gap("router-a", "/", events=number + 1, from_ms=NOW, to_ms=NOW))
-        batch.add(fragments(one, ruling).entry(one.id, now_ms, **own))
+        batch.add(fragments(died, ruling).entry(died.id, now_ms, **own))
     batch.close()
-    kinds = [json.loads(one)["kind"] for one in lines(batch.body)]
+    kinds = [json.loads(text)["kind"] for text in lines(batch.body)]
     assert kinds == ["gap", "dead_lettered"] * 3
-    assert [one["kind"] for one in plain_reader.events("zstd", batch.body)] == kinds
+    assert [document["kind"] for document in plain_reader.events("zstd", batch.body)] == kinds
 
 
 def test_what_tells_of_a_task_is_lines_for_the_version_before() -> None:
@@ -125,20 +125,20 @@ def test_a_batch_ends_where_it_ended_before() -> None:
     batch = Batch(1, fields.ROWS)
     large: dict[str, Any] = {"extra": f'"body_mode":"inline","body":"{"x" * (MAX_BYTES // 2)}"'}
     entries = [
-        fragments(one, ruling).entry(one.id, now_ms, **own) for one, ruling, now_ms, own in some(MAX_EVENTS + 100)
+        fragments(died, ruling).entry(died.id, now_ms, **own) for died, ruling, now_ms, own in some(MAX_EVENTS + 100)
     ]
-    assert sum(batch.add(one) for one in entries) == MAX_EVENTS
+    assert sum(batch.add(row) for row in entries) == MAX_EVENTS
     batch = Batch(1, fields.ROWS)
-    one, ruling, now_ms, own = some(1)[0]
-    entry = fragments(one, ruling).entry(one.id, now_ms, **(own | large))
+    died, ruling, now_ms, own = some(1)[0]
+    entry = fragments(died, ruling).entry(died.id, now_ms, **(own | large))
     assert [batch.add(entry) for _ in range(3)] == [True, False, False]
 
 
 def test_an_event_that_readers_would_not_unpack_is_a_line() -> None:
     batch = Batch(1, fields.ROWS)
-    one, ruling, now_ms, own = some(1)[0]
+    died, ruling, now_ms, own = some(1)[0]
     huge = f'"body_mode":"inline","body":"{"x" * packing.MAX_BYTES}"'
-    batch.add(fragments(one, ruling).entry(one.id, now_ms, **(own | {"extra": huge})))
+    batch.add(fragments(died, ruling).entry(died.id, now_ms, **(own | {"extra": huge})))
     batch.close()
     assert batch.format == fields.LINES
     assert len(json.loads(lines(batch.body)[0])["body"]) == packing.MAX_BYTES
@@ -151,21 +151,23 @@ def test_a_run_of_letters_is_a_tenth_of_the_bytes() -> None:
 
 def read_as_before(body: bytes) -> list[Any]:
     """What a reader of before format 2 makes of a message: it looks at lines, and never at the header."""
-    found = []
+    documents = []
     for text in body.splitlines():
         try:
-            found.append(json.loads(text.decode()))
+            documents.append(json.loads(text.decode()))
         except ValueError:
             continue
-    return [one for one in found if isinstance(one, dict) and "event_id" in one]  # else it was no event before
+    return [
+        document for document in documents if isinstance(document, dict) and "event_id" in document
+    ]  # else it was no event before
 
 
 @law
 @given(st.lists(tellings, min_size=1, max_size=4))
-def test_a_reader_of_before_reads_nothing_wrong_beside_a_new_writer(told: list[Told]) -> None:
-    assert read_as_before(message(told).body) == []
-    assert read_as_before(message(told, message_format=fields.LINES).body) == plain(told)
-    assert read_as_before(message(told, of_task=True).body) == plain(told)
+def test_a_reader_of_before_reads_nothing_wrong_beside_a_new_writer(entries: list[Told]) -> None:
+    assert read_as_before(message(entries).body) == []
+    assert read_as_before(message(entries, message_format=fields.LINES).body) == plain(entries)
+    assert read_as_before(message(entries, of_task=True).body) == plain(entries)
 
 
 def test_who_looks_for_a_task_writes_no_letter_out() -> None:
@@ -191,7 +193,7 @@ def test_the_dictionary_is_the_one_that_the_docs_have() -> None:
 
 def test_a_message_written_by_the_first_version_is_read_for_ever() -> None:
     body = bytes.fromhex(FIRST)
-    assert [json.loads(one) for one in lines(body, 2)] == plain(some(2)) == plain_reader.events("zstd", body)
+    assert [json.loads(text) for text in lines(body, 2)] == plain(some(2)) == plain_reader.events("zstd", body)
 
 
 def test_what_is_redacted_is_not_in_the_bytes_nor_in_their_number() -> None:
@@ -199,11 +201,11 @@ def test_what_is_redacted_is_not_in_the_bytes_nor_in_their_number() -> None:
     bodies = []
     for secret in ("4111-1111-1111-1111", "swordfish"):
         rule = Rule(body="all", redact=("/card", "x-error-message"), pointers=("/card",))
-        one = letter(id="ab" * 16, error={"message": secret, "type": "Declined"})
-        extra = disclosed(rule, "retried", headers=b"", body=json.dumps({"card": secret}).encode(), error=one.error)
+        died = letter(id="ab" * 16, error={"message": secret, "type": "Declined"})
+        extra = disclosed(rule, "retried", headers=b"", body=json.dumps({"card": secret}).encode(), error=died.error)
         own: dict[str, Any] = {"first_ms": NOW, "last_ms": NOW, "crc32": 7, "size": 3}
         own["extra"] = extra.replace(_sha(extra), "0")  # a digest of the whole body is told, and is documented
-        bodies.append(message([(discreet(rule, one), RULING, NOW, own)]).body)
+        bodies.append(message([(discreet(rule, died), RULING, NOW, own)]).body)
     assert bodies[0] == bodies[1]
 
 
@@ -247,7 +249,7 @@ WRONG: list[tuple[str, bytes, int | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("_what", "body", "version", "why"), WRONG, ids=[one[0] for one in WRONG])
+@pytest.mark.parametrize(("_what", "body", "version", "why"), WRONG, ids=[case[0] for case in WRONG])
 def test_a_message_that_cannot_be_read_says_why(_what: str, body: bytes, version: int | None, why: str) -> None:
     with pytest.raises(FormatError, match=why):
         lines(body, version)
@@ -278,22 +280,22 @@ ODD_LINES: list[tuple[str, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("_what", "odd"), ODD_LINES, ids=[one[0] for one in ODD_LINES])
+@pytest.mark.parametrize(("_what", "odd"), ODD_LINES, ids=[case[0] for case in ODD_LINES])
 def test_a_row_that_is_none_is_left_for_the_caller_to_refuse(_what: str, odd: bytes) -> None:
-    told = some(2)
-    rows = packing.unpacked(message(told).body).splitlines()
+    entries = some(2)
+    rows = packing.unpacked(message(entries).body).splitlines()
     body = packed(b"\n".join((rows[0], rows[1], odd, rows[2])))
-    found = parts(body)
-    assert [one.event() for one in found if isinstance(one, Row)] == plain(told)
-    assert [one for one in found if not isinstance(one, Row)] == [odd]
-    assert [one["id"] for one in letters_in(b"\n".join(lines(body)))] == [one.id for one, *_ in told]
+    pieces = parts(body)
+    assert [part.event() for part in pieces if isinstance(part, Row)] == plain(entries)
+    assert [part for part in pieces if not isinstance(part, Row)] == [odd]
+    assert [document["id"] for document in letters_in(b"\n".join(lines(body)))] == [died.id for died, *_ in entries]
 
 
 def test_a_broken_shared_line_takes_its_own_rows_along_and_no_others() -> None:
-    told = some(2)
-    shared, *rows = packing.unpacked(message(told).body).splitlines()
+    entries = some(2)
+    shared, *rows = packing.unpacked(message(entries).body).splitlines()
     body = packed(b"\n".join((b'{"kind":', shared, rows[0], rows[1].replace(b"[0,", b"[1,", 1))))
-    assert [one.event() for one in parts(body) if isinstance(one, Row)] == plain(told)[1:]
+    assert [part.event() for part in parts(body) if isinstance(part, Row)] == plain(entries)[1:]
 
 
 ODD_VALUES: list[Any] = [None, True, 0, -1, "", "x", [], {}, [[]], {"a": 1}, [{"queue": "q"}], [{"time_ms": 5}], 1.5]
@@ -313,37 +315,37 @@ def test_a_row_is_the_same_event_written_out_whoever_wrote_it(
 ) -> None:
     line = {"v": 1, "kind": "parked", "deaths": [{"queue": "q"}], "body_mode": "none"} | shared
     row: list[Any] = [0, "aa", "bb", NOW, 5, 0, 0, 3, 4, [5], {}]
-    rows = [row, [*row[: at + 1], odd, *row[at + 2 :]], *([*row, one] for one in more)]
-    body = packed("\n".join(json.dumps(one) for one in (line, *rows)).encode())
-    for found in parts(body):
-        if isinstance(found, Row):
-            assert json.loads(found.line(), object_pairs_hook=_once) == found.event()
+    rows = [row, [*row[: at + 1], odd, *row[at + 2 :]], *([*row, extra] for extra in more)]
+    body = packed("\n".join(json.dumps(document) for document in (line, *rows)).encode())
+    for part in parts(body):
+        if isinstance(part, Row):
+            assert json.loads(part.line(), object_pairs_hook=_once) == part.event()
 
 
 @law
 @given(st.binary(max_size=200), st.none() | st.integers(-1, 4))
 def test_any_bytes_are_read_or_refused(body: bytes, version: int | None) -> None:
-    for one in (body, packing.MAGIC + body, packed(body)):
+    for variant in (body, packing.MAGIC + body, packed(body)):
         try:
-            assert all(isinstance(line, bytes) for line in lines(one, version))
+            assert all(isinstance(line, bytes) for line in lines(variant, version))
         except FormatError:
             continue
 
 
 @law
 @given(st.lists(tellings, min_size=1, max_size=3), st.data())
-def test_a_message_with_other_bytes_in_it_is_read_or_refused(told: list[Told], data: st.DataObject) -> None:
-    text = bytearray(packing.unpacked(message(told).body))
+def test_a_message_with_other_bytes_in_it_is_read_or_refused(entries: list[Told], data: st.DataObject) -> None:
+    text = bytearray(packing.unpacked(message(entries).body))
     at = data.draw(st.integers(0, len(text) - 1))
     text[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9) | st.sampled_from(list(ODD_BYTES)))
-    whole = bytearray(message(told).body)
+    whole = bytearray(message(entries).body)
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     for body in (packed(bytes(text)), bytes(whole)):
         try:
-            found = lines(body)
+            texts = lines(body)
         except FormatError:
             continue
-        list(letters_in(b"\n".join(found)))
+        list(letters_in(b"\n".join(texts)))
 
 
 ODD_BYTES = (b"[0,", b'{"event_id":1}\n', b"\n[]\n", b"null", b'"', b"{}", b"-1", b"NaN", b"\n{\n")

@@ -12,17 +12,17 @@ pytestmark = pytest.mark.pure
 
 def waits(gathering: Gathering, rate: float, lump: int = 25, for_s: float = 0.5, start_s: float = 100.0) -> list[float]:
     """What each batch waits, where events come in lumps, and a batch leaves when its wait is over."""
-    now, until, found, held, leaves = start_s, start_s + for_s, [], 0, 0.0
+    now, until, pauses, held, leaves = start_s, start_s + for_s, [], 0, 0.0
     while now < until:
         if not held:
-            found.append(gathering.wait_s(now))
-            leaves = now + max(found[-1], 0.0)
+            pauses.append(gathering.wait_s(now))
+            leaves = now + max(pauses[-1], 0.0)
         held += lump
         now += lump / rate
         if now >= leaves:
             gathering.gone(held, now)
             held = 0
-    return found
+    return pauses
 
 
 @pytest.mark.parametrize(("rate", "lump"), [(1, 1), (100, 1), (1_000, 1), (1_000, 10), (2_000, 25)])

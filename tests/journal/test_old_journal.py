@@ -46,16 +46,16 @@ def reader(key: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rea
         ],
     )
     store.close()
-    one = Reader(file)
-    yield one
-    one.close()
+    opened = Reader(file)
+    yield opened
+    opened.close()
 
 
 def test_it_is_of_a_router_that_did_all_that_an_index_tells() -> None:
     kinds = {event["kind"] for event in events()}
     assert kinds >= {"retried", "released", "dead_lettered", "parked", "quarantined", "discarded", "redriven", "audit"}
-    told = {name for event in events() for name in event}
-    assert told >= {"headers", "redacted", "error", "body", "body_sha256", "draw", "due_ms", "target", "redrive_id"}
+    names = {name for event in events() for name in event}
+    assert names >= {"headers", "redacted", "error", "body", "body_sha256", "draw", "due_ms", "target", "redrive_id"}
     assert {(headers["v"], headers["x-stream-filter-value"]) for headers, _ in old().messages} == {
         (1, "letters"),
         (1, "tasks"),
@@ -63,8 +63,8 @@ def test_it_is_of_a_router_that_did_all_that_an_index_tells() -> None:
 
 
 def test_the_index_says_where_each_letter_ended(reader: Reader) -> None:
-    found = {one["failed_queue"]: one["states"] for one in reader.failed_queues(EVERYTHING)}
-    assert {queue: found[queue] for queue in old().states} == old().states
+    states = {row["failed_queue"]: row["states"] for row in reader.failed_queues(EVERYTHING)}
+    assert {queue: states[queue] for queue in old().states} == old().states
     deaths: Counter[str] = Counter()
     for group in reader.groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=1000, offset=0):
         deaths[group["failed_queue"]] += group["deaths"]
@@ -80,15 +80,15 @@ def test_the_index_shows_a_letter_its_journey_and_its_body(reader: Reader) -> No
     kinds = [step["kind"] for step in whole["journey"]]
     assert kinds == ["retried", "released", "retried", "released", "dead_lettered"]
     last = [event for event in events() if event.get("id") == letter["id"]][-1]
-    assert whole["event"] == {name: said for name, said in last.items() if name != "body"}
+    assert whole["event"] == {name: value for name, value in last.items() if name != "body"}
     assert b'"number":"***"' in whole["stored"][3].replace(b" ", b"")
 
 
 def test_replay_decides_again_what_was_decided() -> None:
     judge = judge_of(files_of(FOLDER), "dlx-router")
-    told = [event for event in events() if event.get("id")]
-    assert all(letter_of(event).id == event["id"] for event in told)
-    decided = [event for event in told if was_decided(event)]
+    letter_events = [event for event in events() if event.get("id")]
+    assert all(letter_of(event).id == event["id"] for event in letter_events)
+    decided = [event for event in letter_events if was_decided(event)]
     assert len(decided) == old_deaths()
     assert [judge.judge(event) for event in decided] == [recorded(event) for event in decided]
 
@@ -99,7 +99,7 @@ def old_deaths() -> int:
 
 def test_the_next_leader_finds_the_task_and_its_letters(key: bytes) -> None:
     bodies = [b"\n".join(lines(body, headers["v"])) for headers, body in old().messages]
-    (task,) = newest([one for body in bodies for one in tasks(body, key)]).values()
+    (task,) = newest([entry for body in bodies for entry in tasks(body, key)]).values()
     sent = old().states["mail.out"]["redriven"]
     assert (task.state, task.spec.queue, task.counts.sent) == (State.DONE, "DLQ.mail.out", sent)
     flock = Flock(task.id, elsewhere=False, before=0)
@@ -118,7 +118,7 @@ def test_the_same_journal_told_in_rows_is_the_same_events() -> None:
 
 
 def test_what_is_no_event_keeps_its_place_among_rows() -> None:
-    told = [b"rubbish", *old().messages[0][1].splitlines(), b'{"v":1}', *old().messages[1][1].splitlines()]
-    assert [json.loads(one) if one[:1] == b"{" else one for one in lines(rows_of(told), 2)] == [
-        json.loads(one) if one[:1] == b"{" else one for one in told
+    texts = [b"rubbish", *old().messages[0][1].splitlines(), b'{"v":1}', *old().messages[1][1].splitlines()]
+    assert [json.loads(text) if text[:1] == b"{" else text for text in lines(rows_of(texts), 2)] == [
+        json.loads(text) if text[:1] == b"{" else text for text in texts
     ]

@@ -33,16 +33,16 @@ HEADERS = b"".join(
 
 def shown(rule: Rule, kind: str = "dead_lettered", headers: bytes = HEADERS, body: bytes = BODY) -> dict[str, Any]:
     """The event's own members of that letter."""
-    told = event(extra=disclosed(rule, kind, headers=headers, body=body))
-    return {name: told[name] for name in MEMBERS if name in told}
+    document = event(extra=disclosed(rule, kind, headers=headers, body=body))
+    return {name: document[name] for name in MEMBERS if name in document}
 
 
 MEMBERS = ("headers", "body_values", "redacted", "error", "body_mode", "body_sha256", "body")
 DIGEST = sha256(BODY).hexdigest()
 
 
-def body_of(told: dict[str, Any]) -> bytes:
-    return base64.b64decode(told["body"])
+def body_of(members: dict[str, Any]) -> bytes:
+    return base64.b64decode(members["body"])
 
 
 def test_without_a_policy_no_part_of_a_message_is_shown() -> None:
@@ -72,9 +72,9 @@ def test_a_policy_says_how_much_of_a_body_is_shown(body: Any, kind: str, expecte
 @pytest.mark.parametrize(("body", "length"), [("head", HEAD_BYTES), ("all", INLINE_BYTES), ("final", INLINE_BYTES)])
 def test_of_a_long_body_the_first_part_is_shown(body: Any, length: int) -> None:
     long = bytes(range(256)) * 1024
-    told = shown(Rule(body=body), body=long)
-    assert (told["body_mode"], told["body_sha256"]) == ("head", sha256(long).hexdigest())
-    assert body_of(told) == long[:length]
+    members = shown(Rule(body=body), body=long)
+    assert (members["body_mode"], members["body_sha256"]) == ("head", sha256(long).hexdigest())
+    assert body_of(members) == long[:length]
 
 
 def test_only_final_events_where_a_policy_wants_no_others() -> None:
@@ -85,8 +85,8 @@ def test_only_final_events_where_a_policy_wants_no_others() -> None:
 
 
 def test_headers_that_the_policy_reads_are_shown_with_their_types() -> None:
-    told = shown(Rule(headers=("tenant", "shard", "vip", "path", "absent")))
-    assert {name: json.loads(value) for name, value in told["headers"].items()} == {
+    members = shown(Rule(headers=("tenant", "shard", "vip", "path", "absent")))
+    assert {name: json.loads(value) for name, value in members["headers"].items()} == {
         "tenant": "blue",
         "shard": 7,
         "vip": True,
@@ -98,14 +98,14 @@ def test_headers_that_the_policy_reads_are_shown_with_their_types() -> None:
     ("name", "expected"), [("tenant", "blue"), ("shard", "7"), ("vip", "true"), ("path", None), ("absent", None)]
 )
 def test_a_backtest_sees_headers_as_a_template_does(name: str, expected: str | None) -> None:
-    told = event(extra=disclosed(Rule(headers=(name,)), "parked", headers=HEADERS, body=b""))
-    assert letter_of(told).header(name) == expected
+    document = event(extra=disclosed(Rule(headers=(name,)), "parked", headers=HEADERS, body=b""))
+    assert letter_of(document).header(name) == expected
 
 
 def test_places_of_the_body_that_the_policy_reads_are_shown_and_nothing_else() -> None:
     places = ("/card/brand", "/lines/1/sku", "/a~1b", "/m~0n", "/absent", "/lines/9", "/lines/x")
-    told = shown(Rule(pointers=places))
-    assert told == {
+    members = shown(Rule(pointers=places))
+    assert members == {
         "body_values": {"/card/brand": '"visa"', "/lines/1/sku": "2", "/a~1b": "3", "/m~0n": "4"},
         "body_mode": "none",
     }
@@ -120,8 +120,8 @@ def test_a_policy_says_what_it_reads_and_what_may_be_shown() -> None:
     assert rule_of(effective(journal={"body": "none"})) == PLAIN
     read = effective(dead_letter_exchange="dlx", dead_letter_routing_key="{header:tenant}.{queue}.{header:shard}")
     assert rule_of(read) == Rule(body="retired", headers=("tenant", "shard"))
-    said = effective(journal={"events": "final", "body": "hash", "redact": ("/card",)})
-    assert rule_of(said) == Rule(events="final", body="hash", redact=("/card",))
+    policy = effective(journal={"events": "final", "body": "hash", "redact": ("/card",)})
+    assert rule_of(policy) == Rule(events="final", body="hash", redact=("/card",))
 
 
 # What is redacted
@@ -142,16 +142,16 @@ RULES = [
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_what_is_redacted_is_nowhere_in_a_line_and_the_line_says_so(rule: Rule) -> None:
-    told = shown(rule)
-    assert told["redacted"]
-    assert SECRET not in json.dumps(told)
-    assert SECRET.encode() not in body_of(told) if "body" in told else True
+    members = shown(rule)
+    assert members["redacted"]
+    assert SECRET not in json.dumps(members)
+    assert SECRET.encode() not in body_of(members) if "body" in members else True
 
 
 def test_what_is_not_redacted_stays() -> None:
-    told = shown(Rule(body="all", redact=("/card/number", "/absent")))
-    assert json.loads(body_of(told)) == CARD | {"card": {"number": "***", "brand": "visa"}}
-    assert told["redacted"] == ["/card/number"]
+    members = shown(Rule(body="all", redact=("/card/number", "/absent")))
+    assert json.loads(body_of(members)) == CARD | {"card": {"number": "***", "brand": "visa"}}
+    assert members["redacted"] == ["/card/number"]
 
 
 UNREADABLE = [
@@ -169,10 +169,10 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("body", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_a_body_that_should_be_redacted_and_cannot_be_is_left_out(body: bytes) -> None:
-    told = shown(Rule(body="all", pointers=("/card",), redact=("/card/number",)), body=body)
-    assert told["body_mode"] == "none"
-    assert "body" not in told
-    assert SECRET not in json.dumps(told)
+    members = shown(Rule(body="all", pointers=("/card",), redact=("/card/number",)), body=body)
+    assert members["body_mode"] == "none"
+    assert "body" not in members
+    assert SECRET not in json.dumps(members)
 
 
 ODD = [
@@ -188,8 +188,8 @@ ODD = [
 
 @pytest.mark.parametrize(("tag", "value"), ODD)
 def test_a_header_of_any_type_breaks_no_line(tag: str, value: Any) -> None:
-    told = shown(Rule(headers=("odd",)), headers=table.encode([("odd", tag, value)]))
-    assert "odd" in told["headers"]
+    members = shown(Rule(headers=("odd",)), headers=table.encode([("odd", tag, value)]))
+    assert "odd" in members["headers"]
 
 
 @law
@@ -200,7 +200,7 @@ def test_a_header_of_any_type_breaks_no_line(tag: str, value: Any) -> None:
 )
 def test_no_bytes_break_a_line(headers: bytes, body: bytes, mode: Any) -> None:
     rule = Rule(body=mode, headers=("a",), pointers=("/a",), redact=("/a/b",))
-    assert set(event(extra=disclosed(rule, "parked", headers=headers, body=body))) <= {one.name for one in FIELDS}
+    assert set(event(extra=disclosed(rule, "parked", headers=headers, body=body))) <= {field.name for field in FIELDS}
 
 
 def test_an_error_that_is_no_json_is_left_out() -> None:
@@ -231,12 +231,14 @@ MADE_OF = [
 
 @pytest.mark.parametrize(("name", "hidden"), MADE_OF)
 def test_what_an_error_was_made_of_is_redacted_in_the_error_too(name: str, hidden: set[str]) -> None:
-    told = event(extra=disclosed(Rule(redact=(name,)), "parked", headers=b"", body=b"", error=ERROR))
+    document = event(extra=disclosed(Rule(redact=(name,)), "parked", headers=b"", body=b"", error=ERROR))
     left = {member: text for member, text in ERROR.items() if member not in hidden}
-    assert told.get("error", {}) == left
-    assert [one.lower() for one in told.get("redacted", [])] == ([name.lower()] if hidden else [])
+    assert document.get("error", {}) == left
+    assert [path.lower() for path in document.get("redacted", [])] == ([name.lower()] if hidden else [])
 
 
 def test_an_error_that_says_nothing_of_a_redacted_header_is_told_without_a_word_of_it() -> None:
-    told = event(extra=disclosed(Rule(redact=("x-error-frame",)), "parked", headers=b"", body=b"", error={"type": "T"}))
-    assert ("redacted" in told, told["error"]) == (False, {"type": "T"})
+    document = event(
+        extra=disclosed(Rule(redact=("x-error-frame",)), "parked", headers=b"", body=b"", error={"type": "T"})
+    )
+    assert ("redacted" in document, document["error"]) == (False, {"type": "T"})

@@ -48,17 +48,21 @@ WORDS: list[tuple[Decision, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("decision", "expected"), WORDS, ids=[one[1]["kind"] for one in WORDS])
+@pytest.mark.parametrize(("decision", "expected"), WORDS, ids=[case[1]["kind"] for case in WORDS])
 def test_a_decision_is_told_in_the_journals_words(decision: Decision, expected: dict[str, Any]) -> None:
-    told = event(ruling=CLERK.decided(decision, copy_of(decision), "all"))
+    document = event(ruling=CLERK.decided(decision, copy_of(decision), "all"))
     names = ("kind", "cause", "target", "refused", "rung_ms")
-    assert {name: told[name] for name in names if name in told} == expected
-    assert (told["attempts"], told["policy"], told["revision"]) == (decision.attempts, "all", "0123456789ab")
+    assert {name: document[name] for name in names if name in document} == expected
+    assert (document["attempts"], document["policy"], document["revision"]) == (
+        decision.attempts,
+        "all",
+        "0123456789ab",
+    )
 
 
 def test_a_discarded_letter_has_no_target() -> None:
-    told = event(ruling=CLERK.decided(Discard(2), None, "all"))
-    assert (told["kind"], told["attempts"], "target" in told) == ("discarded", 2, False)
+    document = event(ruling=CLERK.decided(Discard(2), None, "all"))
+    assert (document["kind"], document["attempts"], "target" in document) == ("discarded", 2, False)
 
 
 def test_a_released_letter_goes_home() -> None:
@@ -67,9 +71,9 @@ def test_a_released_letter_goes_home() -> None:
         "dlx-router.return",
         "to:work",
     )
-    told = event(letter(base_attempts=1), CLERK.released(letter(base_attempts=1), back, "all"))
-    assert (told["kind"], told["attempts"]) == ("released", 1)
-    assert told["target"]["exchange"] == "dlx-router.return"
+    document = event(letter(base_attempts=1), CLERK.released(letter(base_attempts=1), back, "all"))
+    assert (document["kind"], document["attempts"]) == ("released", 1)
+    assert document["target"]["exchange"] == "dlx-router.return"
 
 
 @pytest.mark.parametrize(
@@ -80,5 +84,5 @@ def test_a_released_letter_goes_home() -> None:
     ],
 )
 def test_quarantine_says_the_cause_and_what_was_said(why: str, cause: str, detail: str | None) -> None:
-    told = event(ruling=CLERK.quarantined(letter(), why, "dlx-router.quarantine"))
-    assert (told["kind"], told["cause"], told.get("detail")) == ("quarantined", cause, detail)
+    document = event(ruling=CLERK.quarantined(letter(), why, "dlx-router.quarantine"))
+    assert (document["kind"], document["cause"], document.get("detail")) == ("quarantined", cause, detail)

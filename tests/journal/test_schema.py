@@ -30,18 +30,18 @@ def test_the_schema_is_that_of_the_table() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def of_a_letter(told: Told) -> Told:
+def of_a_letter(entry: Told) -> Told:
     """Gaps and audits tell of none."""
-    one, ruling, now_ms, own = told
-    return one, ruling._replace(kind="parked") if ruling.kind in {"gap", "audit"} else ruling, now_ms, own
+    died, ruling, now_ms, own = entry
+    return died, ruling._replace(kind="parked") if ruling.kind in {"gap", "audit"} else ruling, now_ms, own
 
 
 @law
 @given(st.lists(tellings.map(of_a_letter), min_size=1, max_size=4))
-def test_every_line_of_both_formats_fits_the_schema(told: list[Told]) -> None:
-    for line in unpacked(message(told).body).splitlines():
+def test_every_line_of_both_formats_fits_the_schema(entries: list[Told]) -> None:
+    for line in unpacked(message(entries).body).splitlines():
         LINE.validate(json.loads(line))
-    for line in message(told, message_format=fields.LINES).body.splitlines():
+    for line in message(entries, message_format=fields.LINES).body.splitlines():
         EVENT.validate(json.loads(line))
     EVENT.validate(json.loads(audit("r", "/", actor="a", action="b.c", details={}, ts_ms=1)))
 

@@ -31,19 +31,19 @@ def test_what_a_router_signed_is_known_again(key: bytes, vhost: str, name: str, 
 def test_a_message_is_worth_nothing_in_another_stream_or_vhost(
     key: bytes, here: tuple[str, str], there: tuple[str, str], body: bytes
 ) -> None:
-    said = Signer(key, *here).sign(body)
-    assert (Signer(key, *there).judge(body, said) is Signature.OK) == (here == there)
+    signature = Signer(key, *here).sign(body)
+    assert (Signer(key, *there).judge(body, signature) is Signature.OK) == (here == there)
 
 
 @given(KEYS, KEYS, st.binary())
 def test_another_key_is_told_from_a_wrong_signature(key: bytes, other: bytes, body: bytes) -> None:
-    found = Signer(other, "/", "j").judge(body, Signer(key, "/", "j").sign(body))
-    assert found is (Signature.OK if key == other else Signature.UNKNOWN)
+    verdict = Signer(other, "/", "j").judge(body, Signer(key, "/", "j").sign(body))
+    assert verdict is (Signature.OK if key == other else Signature.UNKNOWN)
 
 
 @given(st.binary(max_size=80), st.binary(), KEYS)
-def test_no_header_of_somebody_else_is_an_error_or_true(said: bytes, body: bytes, key: bytes) -> None:
-    assert Signer(key, "/", "j").judge(body, said) in {Signature.UNKNOWN, Signature.BAD}
+def test_no_header_of_somebody_else_is_an_error_or_true(signature: bytes, body: bytes, key: bytes) -> None:
+    assert Signer(key, "/", "j").judge(body, signature) in {Signature.UNKNOWN, Signature.BAD}
 
 
 def headers(url: str) -> list[tuple[bytes, Any]]:
@@ -51,16 +51,16 @@ def headers(url: str) -> list[tuple[bytes, Any]]:
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=100)
-    found: list[tuple[bytes, Any]] = []
+    messages: list[tuple[bytes, Any]] = []
     for method, properties, body in channel.consume(
         stream.NAME, arguments={"x-stream-offset": "first"}, inactivity_timeout=0.5
     ):
         if method is None:
             break
-        found.append((body, properties.headers))
+        messages.append((body, properties.headers))
         channel.basic_ack(method.delivery_tag)
     connection.close()
-    return found
+    return messages
 
 
 @pytest.mark.parametrize("key", [b"k" * 32, None], ids=["with the key", "without"])
@@ -71,10 +71,10 @@ async def test_every_message_carries_its_signature(vhost: Vhost, key: bytes | No
         await soon(lambda: desk.journal.is_working)
         desk.tell_all(range(250))
         assert await desk.journal.drain(10) == 0
-    found = await asyncio.to_thread(headers, vhost.amqp_url)
-    assert len(found) >= 3
+    messages = await asyncio.to_thread(headers, vhost.amqp_url)
+    assert len(messages) >= 3
     if key is None:
-        assert all(HEADER not in told for _, told in found)
+        assert all(HEADER not in fields for _, fields in messages)
         return
     signer = Signer(key, vhost.name, NAMES.journal)
-    assert {signer.judge(body, told[HEADER].encode()) for body, told in found} == {Signature.OK}
+    assert {signer.judge(body, fields[HEADER].encode()) for body, fields in messages} == {Signature.OK}

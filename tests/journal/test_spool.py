@@ -9,11 +9,11 @@ from tests.core.core_samples import law
 
 
 def batch(number: int, events: int = 1, size: int = 10) -> Batch:
-    one = Batch(number)
+    subject = Batch(number)
     for _ in range(events):
-        one.add(b"x" * size)
-    one.close()
-    return one
+        subject.add(b"x" * size)
+    subject.close()
+    return subject
 
 
 def drained(spool: Spool) -> list[int]:
@@ -44,43 +44,43 @@ def test_behind_a_loss_nothing_is_kept_so_that_the_gap_is_one() -> None:
 def test_every_event_is_kept_or_counted(sizes: list[int], limit: int) -> None:
     spool = Spool(limit)
     batches = [batch(number, events) for number, events in enumerate(sizes)]
-    kept = [one for one in batches if spool.keep(one, one.number)]
-    assert sum(one.size for one in kept) == spool.size <= limit
+    kept = [entry for entry in batches if spool.keep(entry, entry.number)]
+    assert sum(entry.size for entry in kept) == spool.size <= limit
     assert kept == batches[: len(kept)]
-    assert (spool.gap.events if spool.gap else 0) == sum(sizes) - sum(one.events for one in kept)
+    assert (spool.gap.events if spool.gap else 0) == sum(sizes) - sum(entry.events for entry in kept)
 
 
 @law
 @given(st.lists(st.integers(1, 2 * MAX_BYTES), min_size=1, max_size=5))
 def test_a_batch_takes_lines_up_to_its_limits_and_always_one(sizes: list[int]) -> None:
-    one = Batch(1)
+    subject = Batch(1)
     for size in sizes:
-        one.add(b"x" * size)
-    assert one.events >= 1
-    assert one.events == 1 or one.size <= MAX_BYTES
+        subject.add(b"x" * size)
+    assert subject.events >= 1
+    assert subject.events == 1 or subject.size <= MAX_BYTES
 
 
 def test_a_batch_takes_a_hundred_lines() -> None:
-    one = batch(1, MAX_EVENTS)
-    assert not one.add(b"x")
+    subject = batch(1, MAX_EVENTS)
+    assert not subject.add(b"x")
 
 
 def test_those_who_wait_are_let_go_once_and_in_order() -> None:
     seen: list[int] = []
-    one = batch(1)
+    subject = batch(1)
     for number in range(3):
-        one.wait(seen.append, number)
+        subject.wait(seen.append, number)
     assert seen == []
-    one.settle()
-    one.settle()
-    one.wait(seen.append, 3)
+    subject.settle()
+    subject.settle()
+    subject.wait(seen.append, 3)
     assert seen == [0, 1, 2, 3]
 
 
 def test_those_who_are_forgotten_hear_nothing() -> None:
     seen: list[int] = []
-    one = batch(1)
-    one.wait(seen.append, 1)
-    one.forget()
-    one.settle()
+    subject = batch(1)
+    subject.wait(seen.append, 1)
+    subject.forget()
+    subject.settle()
     assert seen == []

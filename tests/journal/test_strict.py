@@ -15,7 +15,7 @@ from dlx_router.redrive.task_events import letters, tasks
 
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
-    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=5), one, max_size=3),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
 )
 
 
@@ -41,29 +41,29 @@ def test_what_is_read_can_be_told_again(document: Any) -> None:
 def test_every_answer_is_json(document: Any) -> None:
     """Also of what an older version had stored."""
 
-    def refuse(said: str) -> None:
-        raise AssertionError(said)
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
 
-    told = json.loads(bytes(Answer({"found": document}).body), parse_constant=refuse)
-    assert _is_finite(told)
+    answer = json.loads(bytes(Answer({"found": document}).body), parse_constant=refuse)
+    assert _is_finite(answer)
     if _is_finite(document):
-        assert told == {"found": document}
+        assert answer == {"found": document}
 
 
 @pytest.mark.parametrize("name", ["id", "failed_queue", "kind", "redrive_id"])
 @pytest.mark.parametrize("odd", [["a"], {"a": 1}, 7, True])
 def test_an_event_whose_keys_are_no_text_stops_nobody_who_counts_letters(name: str, odd: Any) -> None:
-    told = {"id": "b", "failed_queue": "q", "kind": "parked"}
-    batch = json.dumps(told | {name: odd}).encode() + b"\n" + json.dumps(told).encode()
+    good = {"id": "b", "failed_queue": "q", "kind": "parked"}
+    batch = json.dumps(good | {name: odd}).encode() + b"\n" + json.dumps(good).encode()
     flock = Flock("task")
     for event in letters(batch):
         flock.hear(event)
-    assert [*letters(batch)] == [told]
+    assert [*letters(batch)] == [good]
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 def test_a_batch_with_a_number_that_json_lacks_is_read_around_it(number: str) -> None:
     odd = f'{{"id":"a","kind":"parked","n":{number}}}'.encode()
     batch = b"\n".join((odd, b'{"id":"b","kind":"parked"}', b"\xff", odd.replace(b"parked", b"audit") + b' "redrive.'))
-    assert [one["id"] for one in letters(batch)] == ["b"]
+    assert [entry["id"] for entry in letters(batch)] == ["b"]
     assert not list(tasks(batch, b"k" * 32))

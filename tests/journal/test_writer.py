@@ -29,8 +29,8 @@ BOTH = pytest.mark.parametrize("mode", [Mode.BEST_EFFORT, Mode.REQUIRED])
 
 async def told(vhost: Vhost) -> list[int]:
     """The letters in the stream, by their sizes; a gap is minus the number of its events."""
-    found = await asyncio.to_thread(stream.events, vhost.amqp_url)
-    return [event["digest"]["size"] if event["kind"] != "gap" else -event["events"] for event in found]
+    events = await asyncio.to_thread(stream.events, vhost.amqp_url)
+    return [event["digest"]["size"] if event["kind"] != "gap" else -event["events"] for event in events]
 
 
 async def working(desk: Desk) -> None:
@@ -56,77 +56,77 @@ def standing_still(broker: brokers.Broker, vhost: Vhost) -> Iterator[None]:
     """The stream's writer process in the broker does nothing while the block lasts: nothing is confirmed."""
     if not isinstance(broker, brokers.Node):
         pytest.skip("a broker that was given cannot be looked into")
-    found = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost.name}">>, queue, <<"{NAMES.journal}">>))'
-    broker.rabbitmqctl("eval", f"{found}, sys:suspend(amqqueue:get_pid(Q)).")
+    lookup = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost.name}">>, queue, <<"{NAMES.journal}">>))'
+    broker.rabbitmqctl("eval", f"{lookup}, sys:suspend(amqqueue:get_pid(Q)).")
     try:
         yield
     finally:
-        broker.rabbitmqctl("eval", f"{found}, sys:resume(amqqueue:get_pid(Q)).")
+        broker.rabbitmqctl("eval", f"{lookup}, sys:resume(amqqueue:get_pid(Q)).")
 
 
 # -- what is written --------------------------------------------------------------------------------------------------
 
 
 async def test_events_come_as_lines_of_few_messages(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
-    async with one.session():
-        await working(one)
-        one.tell_all(range(1, 1251))
-        await soon(lambda: one.settled == [*range(1, 1251)])
-    found = await asyncio.to_thread(stream.batches, vhost.amqp_url)
-    assert [len(events) for _, events in found] == [1, 500, 500, 250]
-    assert [event["digest"]["size"] for _, events in found for event in events] == [*range(1251)]
+    router = desk()
+    async with router.session():
+        await working(router)
+        router.tell_all(range(1, 1251))
+        await soon(lambda: router.settled == [*range(1, 1251)])
+    batches = await asyncio.to_thread(stream.batches, vhost.amqp_url)
+    assert [len(events) for _, events in batches] == [1, 500, 500, 250]
+    assert [event["digest"]["size"] for _, events in batches for event in events] == [*range(1251)]
 
 
 @pytest.mark.usefixtures("newest")
 async def test_a_batch_is_never_larger_than_its_limit(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
+    router = desk()
     large = b'{"event_id":"a","kind":"audit","body":"%s"}\n' % (b"x" * 100_000)
-    async with one.session():
-        await working(one)
+    async with router.session():
+        await working(router)
         for _ in range(5):
-            one.journal.record(large)
-        huge = one.journal.record(b'{"event_id":"a","body":"%s"}\n' % (b"x" * MAX_BYTES))
+            router.journal.record(large)
+        huge = router.journal.record(b'{"event_id":"a","body":"%s"}\n' % (b"x" * MAX_BYTES))
         await soon(lambda: huge.settled)
-        assert await one.journal.drain(10) == 0
-    found = await asyncio.to_thread(stream.batches, vhost.amqp_url)
-    assert [len(events) for _, events in found] == [1, 2, 2, 1, 1]
+        assert await router.journal.drain(10) == 0
+    batches = await asyncio.to_thread(stream.batches, vhost.amqp_url)
+    assert [len(events) for _, events in batches] == [1, 2, 2, 1, 1]
 
 
 @pytest.mark.usefixtures("newest")
 async def test_an_event_outside_of_a_read_needs_no_flush(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
-    async with one.session():
-        await working(one)
-        one.tell(7)
-        await soon(lambda: one.settled == [7])
+    router = desk()
+    async with router.session():
+        await working(router)
+        router.tell(7)
+        await soon(lambda: router.settled == [7])
     assert await told(vhost) == [0, 7]
 
 
 async def test_the_stream_keeps_little_and_in_small_segments(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
-    one.retention = Retention("1h", 20_000_000, 1_000_000)
-    async with one.session():
-        await working(one)
-    assert arguments(vhost, NAMES.journal) == dict(journal_stream(NAMES, one.retention).arguments)
+    router = desk()
+    router.retention = Retention("1h", 20_000_000, 1_000_000)
+    async with router.session():
+        await working(router)
+    assert arguments(vhost, NAMES.journal) == dict(journal_stream(NAMES, router.retention).arguments)
     assert arguments(vhost, NAMES.journal)["x-queue-type"] == "stream"
 
 
 async def test_a_stream_that_exists_keeps_its_arguments(vhost: Vhost, desk: MakeDesk) -> None:
     for retention in (Retention("1h"), Retention("2h")):
-        one = desk()
-        one.retention = retention
-        async with one.session():
-            await working(one)
+        router = desk()
+        router.retention = retention
+        async with router.session():
+            await working(router)
     assert arguments(vhost, NAMES.journal)["x-max-age"] == "1h"
 
 
 @pytest.mark.usefixtures("newest")
 async def test_off_writes_nothing_and_keeps_nobody_waiting(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk(mode=Mode.OFF)
-    async with one.session():
-        assert one.tell(1).settled
-        await stays(lambda: one.settled == [1] and NAMES.journal not in vhost.queues(), 0.3)
+    router = desk(mode=Mode.OFF)
+    async with router.session():
+        assert router.tell(1).settled
+        await stays(lambda: router.settled == [1] and NAMES.journal not in vhost.queues(), 0.3)
 
 
 # -- trouble ----------------------------------------------------------------------------------------------------------
@@ -135,58 +135,58 @@ async def test_off_writes_nothing_and_keeps_nobody_waiting(vhost: Vhost, desk: M
 @BOTH
 @pytest.mark.usefixtures("newest")
 async def test_a_channel_that_is_closed_loses_no_event(vhost: Vhost, desk: MakeDesk, mode: Mode) -> None:
-    one = desk(mode=mode)
-    async with one.session() as link:
-        await working(one)
+    router = desk(mode=mode)
+    async with router.session() as link:
+        await working(router)
         for round_ in range(5):
-            one.tell_all(range(round_ * 100, round_ * 100 + 50))
+            router.tell_all(range(round_ * 100, round_ * 100 + 50))
             close_channel(link)
-            one.tell_all(range(round_ * 100 + 50, round_ * 100 + 100))
-            await soon(lambda: len(one.settled) == (round_ + 1) * 100)  # noqa: B023 - called within the round
-            assert await one.journal.drain(10) == 0
-        assert one.losses == []
+            router.tell_all(range(round_ * 100 + 50, round_ * 100 + 100))
+            await soon(lambda: len(router.settled) == (round_ + 1) * 100)  # noqa: B023 - called within the round
+            assert await router.journal.drain(10) == 0
+        assert router.losses == []
     assert {*await told(vhost)} == {*range(500)}
 
 
 @BOTH
 async def test_a_stream_that_is_deleted_is_declared_anew(vhost: Vhost, desk: MakeDesk, mode: Mode) -> None:
-    one = desk(mode=mode)
-    async with one.session():
-        await working(one)
+    router = desk(mode=mode)
+    async with router.session():
+        await working(router)
         await asyncio.to_thread(delete_stream, vhost)
-        one.tell_all(range(100, 400))
-        await soon(lambda: sorted(one.settled) == [*range(100, 400)])
-        assert await one.journal.drain(10) == 0
+        router.tell_all(range(100, 400))
+        await soon(lambda: sorted(router.settled) == [*range(100, 400)])
+        assert await router.journal.drain(10) == 0
     assert {*await told(vhost)} == {*range(100, 400)}
-    assert one.losses == []
+    assert router.losses == []
 
 
 @pytest.mark.usefixtures("newest")
 async def test_in_best_effort_a_stream_that_cannot_be_stops_no_letter(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
-    one.declare = False
-    async with one.session():
-        await soon(one.readiness.notes)
-        one.tell_all(range(300))
-        assert one.settled == [*range(300)]
-        assert one.readiness.ready
-        one.declare = True
-        await soon(lambda: not one.readiness.notes())
-        assert await one.journal.drain(10) == 0
+    router = desk()
+    router.declare = False
+    async with router.session():
+        await soon(router.readiness.notes)
+        router.tell_all(range(300))
+        assert router.settled == [*range(300)]
+        assert router.readiness.ready
+        router.declare = True
+        await soon(lambda: not router.readiness.notes())
+        assert await router.journal.drain(10) == 0
     assert await told(vhost) == [*range(300)]
 
 
 @pytest.mark.usefixtures("newest")
 async def test_in_required_letters_wait_for_the_stream(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk(mode=Mode.REQUIRED)
-    one.declare = False
-    async with one.session():
-        one.tell_all(range(300))
-        await soon(one.readiness.reasons)
-        await stays(lambda: not one.settled)
-        one.declare = True
-        await soon(lambda: sorted(one.settled) == [*range(300)])
-        assert one.readiness.ready
+    router = desk(mode=Mode.REQUIRED)
+    router.declare = False
+    async with router.session():
+        router.tell_all(range(300))
+        await soon(router.readiness.reasons)
+        await stays(lambda: not router.settled)
+        router.declare = True
+        await soon(lambda: sorted(router.settled) == [*range(300)])
+        assert router.readiness.ready
     assert await told(vhost) == [*range(300)]
 
 
@@ -195,118 +195,118 @@ async def test_in_required_letters_wait_for_the_stream(vhost: Vhost, desk: MakeD
 async def test_a_full_spool_loses_the_newest_and_says_where(
     vhost: Vhost, desk: MakeDesk, message_format: int, spool_bytes: int
 ) -> None:
-    one = desk(spool_bytes=spool_bytes, message_format=message_format)
-    one.declare = False
-    async with one.session():
-        await soon(one.readiness.notes)
-        one.tell_all(range(500))
-        assert one.settled == [*range(500)]
-        assert one.losses
-        one.declare = True
-        await soon(lambda: not one.readiness.notes())
-        one.tell_all(range(1000, 1003))
-        assert await one.journal.drain(10) == 0
-    kept = 500 - one.journal.lost
-    assert one.journal.lost == sum(one.losses) > 0
-    assert await told(vhost) == [*range(kept), -one.journal.lost, *range(1000, 1003)]
+    router = desk(spool_bytes=spool_bytes, message_format=message_format)
+    router.declare = False
+    async with router.session():
+        await soon(router.readiness.notes)
+        router.tell_all(range(500))
+        assert router.settled == [*range(500)]
+        assert router.losses
+        router.declare = True
+        await soon(lambda: not router.readiness.notes())
+        router.tell_all(range(1000, 1003))
+        assert await router.journal.drain(10) == 0
+    kept = 500 - router.journal.lost
+    assert router.journal.lost == sum(router.losses) > 0
+    assert await told(vhost) == [*range(kept), -router.journal.lost, *range(1000, 1003)]
 
 
 @pytest.mark.usefixtures("newest")
 async def test_in_best_effort_a_slow_stream_is_waited_for_a_quarter_of_a_second(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
-    async with one.session() as link:
-        await working(one)
+    router = desk()
+    async with router.session() as link:
+        await working(router)
         link.pause(paused=True)  # its confirms do not arrive
         began = time.monotonic()
-        one.tell_all(range(1, 11))
-        assert one.settled == []
-        await soon(lambda: len(one.settled) == 10)
+        router.tell_all(range(1, 11))
+        assert router.settled == []
+        await soon(lambda: len(router.settled) == 10)
         assert 0.2 < time.monotonic() - began < 0.45
-        one.tell_all(range(11, 21))
-        assert len(one.settled) == 20  # nobody waits twice for a stream that does not answer
+        router.tell_all(range(11, 21))
+        assert len(router.settled) == 20  # nobody waits twice for a stream that does not answer
         link.pause(paused=False)
-        assert await one.journal.drain(10) == 0
-        one.tell_all(range(21, 31))
-        assert len(one.settled) == 20  # it answers, so letters wait for it again
-        await soon(lambda: len(one.settled) == 30)
+        assert await router.journal.drain(10) == 0
+        router.tell_all(range(21, 31))
+        assert len(router.settled) == 20  # it answers, so letters wait for it again
+        await soon(lambda: len(router.settled) == 30)
     assert await told(vhost) == [*range(31)]
 
 
 @pytest.mark.usefixtures("newest")
 async def test_in_required_a_slow_stream_is_waited_for(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk(mode=Mode.REQUIRED)
-    async with one.session() as link:
-        await working(one)
+    router = desk(mode=Mode.REQUIRED)
+    async with router.session() as link:
+        await working(router)
         link.pause(paused=True)
-        one.tell_all(range(1, 11))
-        await stays(lambda: not one.settled)
+        router.tell_all(range(1, 11))
+        await stays(lambda: not router.settled)
         link.pause(paused=False)
-        await soon(lambda: len(one.settled) == 10)
+        await soon(lambda: len(router.settled) == 10)
     assert await told(vhost) == [*range(11)]
 
 
 @pytest.mark.usefixtures("newest")
 async def test_more_than_the_window_waits_in_the_spool_and_keeps_its_order(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
-    async with one.session() as link:
-        await working(one)
+    router = desk()
+    async with router.session() as link:
+        await working(router)
         link.pause(paused=True)
         for number in range(1, 301):
-            one.tell_all(range(number, number + 1))
+            router.tell_all(range(number, number + 1))
         link.pause(paused=False)
-        assert await one.journal.drain(10) == 0
+        assert await router.journal.drain(10) == 0
     assert await told(vhost) == [*range(301)]
 
 
 async def test_events_in_memory_outlive_a_connection(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
-    async with one.session() as link:
-        await working(one)
+    router = desk()
+    async with router.session() as link:
+        await working(router)
         link.pause(paused=True)
-        one.tell_all(range(1, 11))
+        router.tell_all(range(1, 11))
         link.abort()
         await soon(lambda: not link.is_open)
-    assert one.settled == [*range(1, 11)]
-    async with one.session():
-        await soon(lambda: not one.readiness.notes())
-        assert await one.journal.drain(10) == 0
+    assert router.settled == [*range(1, 11)]
+    async with router.session():
+        await soon(lambda: not router.readiness.notes())
+        assert await router.journal.drain(10) == 0
     assert {*await told(vhost)} == {*range(11)}
 
 
 async def test_in_required_letters_of_a_lost_connection_are_told_when_they_come_again(
     vhost: Vhost, desk: MakeDesk
 ) -> None:
-    one = desk(mode=Mode.REQUIRED)
-    one.declare = False
-    async with one.session():
-        one.tell_all(range(1, 11))
-        await soon(one.readiness.reasons)
-    one.declare = True
-    async with one.session():
-        await working(one)
-        assert one.settled == []
+    router = desk(mode=Mode.REQUIRED)
+    router.declare = False
+    async with router.session():
+        router.tell_all(range(1, 11))
+        await soon(router.readiness.reasons)
+    router.declare = True
+    async with router.session():
+        await working(router)
+        assert router.settled == []
     assert await told(vhost) == [0]
 
 
 @pytest.mark.usefixtures("newest")
 async def test_what_the_stream_did_not_take_before_the_end_is_counted(desk: MakeDesk) -> None:
-    one = desk()
-    one.declare = False
-    async with one.session():
-        one.tell_all(range(10))
-        assert await one.journal.drain(0.2) == 10
-    assert one.losses == [10]
+    router = desk()
+    router.declare = False
+    async with router.session():
+        router.tell_all(range(10))
+        assert await router.journal.drain(0.2) == 10
+    assert router.losses == [10]
 
 
 @pytest.mark.usefixtures("newest")
 async def test_in_required_nothing_is_lost_at_the_end_because_nothing_was_settled(desk: MakeDesk) -> None:
-    one = desk(mode=Mode.REQUIRED)
-    one.declare = False
+    router = desk(mode=Mode.REQUIRED)
+    router.declare = False
     with capture_logs() as logs:
-        async with one.session():
-            one.tell_all(range(10))
-            assert await one.journal.drain(0.2) == 10
-    assert (one.losses, one.journal.lost, one.settled) == ([], 0, [])
+        async with router.session():
+            router.tell_all(range(10))
+            assert await router.journal.drain(0.2) == 10
+    assert (router.losses, router.journal.lost, router.settled) == ([], 0, [])
     assert [line["event"] for line in logs if line.get("events") == 10] == ["journal.untold"]
 
 
@@ -315,17 +315,17 @@ async def test_in_required_nothing_is_lost_at_the_end_because_nothing_was_settle
 async def test_a_stream_that_stands_still_stops_no_letter_in_best_effort(
     broker: brokers.Broker, vhost: Vhost, desk: MakeDesk
 ) -> None:
-    one = desk()
-    async with one.session() as link:
-        await working(one)
+    router = desk()
+    async with router.session() as link:
+        await working(router)
         with standing_still(broker, vhost):
             for number in range(1, 501):  # more messages than the broker lets wait for one stream
-                one.tell_all(range(number, number + 1))
-            await soon(lambda: len(one.settled) == 500, within=0.5)
+                router.tell_all(range(number, number + 1))
+            await soon(lambda: len(router.settled) == 500, within=0.5)
             await link.rpc(0x7FF, commands.Channel.Open())  # the connection itself is not held up
-        assert await one.journal.drain(10) == 0
+        assert await router.journal.drain(10) == 0
     assert await told(vhost) == [*range(501)]
-    assert one.losses == []
+    assert router.losses == []
 
 
 @pytest.mark.slow
@@ -334,39 +334,39 @@ async def test_a_stream_that_stands_still_stops_no_letter_in_best_effort(
 async def test_a_confirm_that_does_not_come_ends_the_channel(
     broker: brokers.Broker, vhost: Vhost, desk: MakeDesk, mode: Mode
 ) -> None:
-    one = desk(mode=mode, confirm_timeout_s=0.5)
-    async with one.session():
-        await working(one)
+    router = desk(mode=mode, confirm_timeout_s=0.5)
+    async with router.session():
+        await working(router)
         with standing_still(broker, vhost):
-            one.tell_all(range(1, 11))
-            await soon(lambda: one.readiness.reasons() or one.readiness.notes())
-        await soon(lambda: len(one.settled) == 10)
-        assert await one.journal.drain(10) == 0
+            router.tell_all(range(1, 11))
+            await soon(lambda: router.readiness.reasons() or router.readiness.notes())
+        await soon(lambda: len(router.settled) == 10)
+        assert await router.journal.drain(10) == 0
     assert {*await told(vhost)} == {*range(11)}
 
 
 @BOTH
 async def test_a_user_who_may_not_declare_the_stream_is_told_once(vhost: Vhost, desk: MakeDesk, mode: Mode) -> None:
-    one = desk(mode=mode)
+    router = desk(mode=mode)
     name, password = user(vhost, "poor", write=".*", read=".*")
-    one.login = Login(name, password, vhost.name)
+    router.login = Login(name, password, vhost.name)
     with capture_logs() as lines:
-        async with one.session():
-            said = one.readiness.reasons if mode is Mode.REQUIRED else one.readiness.notes
-            await soon(said)
-            one.tell_all(range(3))
-            await stays(lambda: one.settled == ([] if mode is Mode.REQUIRED else [0, 1, 2]))
-            assert "ACCESS_REFUSED" in said()[0]
-            assert one.readiness.ready is (mode is Mode.BEST_EFFORT)
+        async with router.session():
+            notes = router.readiness.reasons if mode is Mode.REQUIRED else router.readiness.notes
+            await soon(notes)
+            router.tell_all(range(3))
+            await stays(lambda: router.settled == ([] if mode is Mode.REQUIRED else [0, 1, 2]))
+            assert "ACCESS_REFUSED" in notes()[0]
+            assert router.readiness.ready is (mode is Mode.BEST_EFFORT)
     assert [entry["event"] for entry in lines] == ["journal.interrupted"]
     assert password not in str(lines)
 
 
 @pytest.mark.usefixtures("newest")
 async def test_who_has_to_be_sure_learns_that_an_event_is_lost(desk: MakeDesk) -> None:
-    one = desk(spool_bytes=10)
+    router = desk(spool_bytes=10)
     heard: list[str] = []
-    batch = one.tell(7)
+    batch = router.tell(7)
     batch.wait_sure(heard.append, "retired")
-    one.journal.flush()
-    assert (heard, batch.lost, batch.confirmed, one.losses) == (["retired"], True, False, [1])
+    router.journal.flush()
+    assert (heard, batch.lost, batch.confirmed, router.losses) == (["retired"], True, False, [1])

@@ -15,9 +15,9 @@ from tools import brokers
 @pytest.fixture
 def own_vhost(own_broker: brokers.Node) -> Iterator[Vhost]:
     own_broker.start()
-    one = Vhost.make(own_broker, "killed")
-    yield one
-    one.close()
+    vhost = Vhost.make(own_broker, "killed")
+    yield vhost
+    vhost.close()
 
 
 @pytest.fixture

@@ -44,9 +44,9 @@ def test_dead_letters_are_counted_and_dated_by_policy(
         fail(amqp, queue, letters)
 
     def counted() -> bool:
-        found = {key[1]: value for key, value in router.metrics().items() if key[0] == "dlx_router_policy_letters"}
-        said = {dict(labels)["policy"]: value for labels, value in found.items()}
-        return said == {"all": 0, "made": 4, "named": 2, "spread": 1}
+        samples = {key[1]: value for key, value in router.metrics().items() if key[0] == "dlx_router_policy_letters"}
+        counts = {dict(labels)["policy"]: value for labels, value in samples.items()}
+        return counts == {"all": 0, "made": 4, "named": 2, "spread": 1}
 
     eventually(counted, within=60)
     for policy in ("made", "named", "spread"):

@@ -18,8 +18,8 @@ CRASHED: Final = 541
 
 
 def values(proton: Any) -> dict[str, Any]:
-    def array(kind: int, *found: Any) -> Any:
-        return proton.Array(proton.UNDESCRIBED, kind, *found)
+    def array(kind: int, *items: Any) -> Any:
+        return proton.Array(proton.UNDESCRIBED, kind, *items)
 
     data, ulong = proton.Data, proton.ulong
     return {
@@ -55,29 +55,29 @@ def values(proton: Any) -> dict[str, Any]:
 
 
 def samples(proton: Any) -> dict[str, dict[str, Any]]:
-    symbol, found = proton.symbol, values(proton)
-    said: dict[str, dict[str, Any]] = {
-        f"property {name}": {"properties": {"k": value}} for name, value in found.items()
+    symbol, examples = proton.symbol, values(proton)
+    messages: dict[str, dict[str, Any]] = {
+        f"property {name}": {"properties": {"k": value}} for name, value in examples.items()
     }
-    said |= {
-        f"annotation {name}": {"annotations": {symbol("x-k"): found[name]}}
+    messages |= {
+        f"annotation {name}": {"annotations": {symbol("x-k"): examples[name]}}
         for name in ("uuid", "ulong", "list of ulong")
     }
-    said |= {f"content-type {size}": {"content_type": "x" * size} for size in (255, 256)}
-    said |= {"content-encoding": {"content_encoding": LONG}, "id": {"id": LONG}, "id binary": {"id": b"x" * 300}}
-    said |= {
+    messages |= {f"content-type {size}": {"content_type": "x" * size} for size in (255, 256)}
+    messages |= {"content-encoding": {"content_encoding": LONG}, "id": {"id": LONG}, "id binary": {"id": b"x" * 300}}
+    messages |= {
         "group": {"group_id": LONG},
         "reply-to": {"reply_to": LONG},
         "id uuid": {"id": UUID, "correlation_id": UUID},
     }
-    said |= {"long name": {"properties": {LONG: UUID}}, "x-death": {"annotations": {symbol("x-death"): UUID}}}
+    messages |= {"long name": {"properties": {LONG: UUID}}, "x-death": {"annotations": {symbol("x-death"): UUID}}}
     for key in ("x-basic-type", "x-basic-priority", "x-basic-delivery-mode", "x-basic-other", "x-opt-deaths"):
         for name in ("uuid", "ulong", "long", "null", "map of uuid"):
-            said[f"{key} {name}"] = {"annotations": {symbol(key): found[name]}}
-    said["deaths"] = {
+            messages[f"{key} {name}"] = {"annotations": {symbol(key): examples[name]}}
+    messages["deaths"] = {
         "annotations": {symbol("x-opt-deaths"): proton.Array(proton.UNDESCRIBED, proton.Data.MAP, {"a": 1})}
     }
-    return said
+    return messages
 
 
 def crashes(vhost: Vhost, queue: str) -> bool:
@@ -102,10 +102,10 @@ def test_what_is_said_of_a_message_is_what_the_broker_does(vhost: Vhost, amqp: C
         for name, what in samples(native.proton).items():
             native.publish(queue, [what])
             whole = native.proton.Message(body=b"odd", inferred=True, durable=True, **what).encode()
-            harms, said = crashes(vhost, queue), objection(bytes(whole), version)
+            harms, reason = crashes(vhost, queue), objection(bytes(whole), version)
             amqp.channel.queue_purge(queue)
             harmful += harms
-            if bool(said) != harms:
-                wrong[name] = (harms, said)
+            if bool(reason) != harms:
+                wrong[name] = (harms, reason)
     assert not wrong
     assert harmful > 20

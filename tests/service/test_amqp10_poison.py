@@ -64,9 +64,9 @@ def bodies(amqp: Client, queue: str = DEAD) -> set[bytes]:
     if not amqp.exists(queue):
         return set()
     depth, channel = amqp.depth(queue), amqp.connection.channel()
-    found = {channel.basic_get(queue)[2] for _ in range(depth)}
+    contents = {channel.basic_get(queue)[2] for _ in range(depth)}
     channel.close()
-    return found
+    return contents
 
 
 def numbered(*numbers: int) -> set[bytes]:
@@ -96,14 +96,16 @@ def test_every_kind_leaves_the_shared_inbox_and_all_others_pass(
     notes = json.loads(router.ask("/readyz")[1])["notes"]
     assert any("read it with an AMQP 1.0 client" in note and "'dlx-router.inbox'" in note for note in notes)
     kept = [native.take(QUARANTINE) for _ in poison]
-    assert {one.body for one in kept} == {f"poison {number}".encode() for number in range(len(poison))}
-    assert all(one.durable and one.subject == "kept" and not one.ttl for one in kept)
-    told = [event for event in eventually(lambda: stream.events(vhost.amqp_url)) if event["kind"] == "quarantined"]
+    assert {message.body for message in kept} == {f"poison {number}".encode() for number in range(len(poison))}
+    assert all(message.durable and message.subject == "kept" and not message.ttl for message in kept)
+    quarantined = [
+        event for event in eventually(lambda: stream.events(vhost.amqp_url)) if event["kind"] == "quarantined"
+    ]
     for cause, what in poison.items():
-        (one,) = [one for one in kept if cause in one.annotations["x-opt-dlx-router-cause"]]
-        assert one.annotations["x-opt-deaths"].elements[0]["queue"] == queue
-        assert (one.properties or {}) == (what.get("properties") or {})
-        (event,) = [event for event in told if event["id"] == one.annotations["x-opt-dlx-router-id"]]
+        (message,) = [candidate for candidate in kept if cause in candidate.annotations["x-opt-dlx-router-cause"]]
+        assert message.annotations["x-opt-deaths"].elements[0]["queue"] == queue
+        assert (message.properties or {}) == (what.get("properties") or {})
+        (event,) = [event for event in quarantined if event["id"] == message.annotations["x-opt-dlx-router-id"]]
         assert (event["cause"], cause in event["detail"]) == ("malformed", True)
 
 
@@ -179,8 +181,8 @@ SAID: Final = (
 def test_doctor_names_it(shop: Shop) -> None:
     urls = {"AMQP_URL": shop.vhost.amqp_url, "MANAGEMENT_URL": shop.vhost.management_url}
     done = in_a_process("doctor", "--json", "--policies", str(shop.router.policies), **urls)
-    (found,) = [one for one in json.loads(done.stdout) if one["check"] == "AMQP 1.0"]
-    assert (found["found"], found["level"]) == (SAID, "warning")
+    (check,) = [row for row in json.loads(done.stdout) if row["check"] == "AMQP 1.0"]
+    assert (check["found"], check["level"]) == (SAID, "warning")
     assert shop.amqp.depth(QUARANTINE) == 2
 
 
@@ -192,8 +194,8 @@ def test_a_task_that_meets_it_stops_and_names_it(shop: Shop, native: Native, que
     shop.amqp.publish("a letter", key=queue, headers=DIED)
     shop.amqp.queue("elsewhere")
     name = shop.start(queue, to={"routing_key": "elsewhere"}, not_a_dead_letter_queue=True)
-    said = SAID.replace("message 2", "message 1").replace(QUARANTINE, queue)
-    assert shop.ends(name, "stopped")["why"] == f"{said}; take it out, and resume"
+    reason = SAID.replace("message 2", "message 1").replace(QUARANTINE, queue)
+    assert shop.ends(name, "stopped")["why"] == f"{reason}; take it out, and resume"
     native.take(queue)
     shop.call("POST", f"/{name}/resume")
     assert shop.ends(name)["counts"]["sent"] == 1
@@ -243,8 +245,8 @@ def test_another_541_moves_nothing(start_router: Callable[..., Router], amqp: Cl
     router = start_router(POLICIES)
     queue = amqp.queue("one.work", message_ttl=0, dead_letter_exchange=INBOX)
     ours = f'[{{vhost, <<"{vhost.name}">>}}, {{consumer_count, 1}}]'
-    found = f"[P || P <- rabbit_channel:list_local(), rabbit_channel:info(P, [vhost, consumer_count]) =:= {ours}]"
-    kill = f"[exit(P, kill) || P <- {found}]."
+    processes = f"[P || P <- rabbit_channel:list_local(), rabbit_channel:info(P, [vhost, consumer_count]) =:= {ours}]"
+    kill = f"[exit(P, kill) || P <- {processes}]."
     for start in range(0, 60, 20):
         pour(amqp, queue, map(str, range(start, start + 20)))
         vhost.broker.rabbitmqctl("eval", kill)

@@ -33,9 +33,9 @@ def reasons(router: Router) -> str:
     return router.ask("/readyz")[1]
 
 
-def is_refused(router: Router, *said: str) -> bool:
+def is_refused(router: Router, *words: str) -> bool:
     status, text = router.ask("/readyz")
-    missing = [one for one in said if one not in text]
+    missing = [word for word in words if word not in text]
     assert status == 503, text
     assert not missing, f"{missing} not in {text}"
     return True
@@ -85,7 +85,7 @@ def test_a_guard_takes_quorum_queues_where_giving_back_is_no_failure(
         return
     router.await_ready()
     eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("DLQ.source") == 5)
-    assert [one.body for one in take_many(amqp, "source", 5)] == [b"5", b"6", b"7", b"8", b"9"]
+    assert [message.body for message in take_many(amqp, "source", 5)] == [b"5", b"6", b"7", b"8", b"9"]
 
 
 @pytest.mark.parametrize("mode", ["relay", "inbox"])
@@ -176,9 +176,9 @@ def test_two_routers_share_the_guard_and_one_of_them_works(
     pour(amqp, "source", (str(n) for n in range(30)))
     eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("DLQ.source") == 25)
     assert consistently(lambda: amqp.depth("source") == 5)
-    working = next(one for one in routers if "standing by" not in reasons(one))
+    working = next(router for router in routers if "standing by" not in reasons(router))
     working.kill()
-    other = next(one for one in routers if one is not working)
+    other = next(router for router in routers if router is not working)
     eventually(lambda: "standing by" not in reasons(other), within=20)
     pour(amqp, "source", ["one more"])
     eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("DLQ.source") == 26)
@@ -242,7 +242,7 @@ def test_a_relay_goes_on_where_it_was_after_it_was_killed(
     router.kill()
     router.start()
     eventually(lambda: amqp.depth("source") == 0 and router.metric("in_flight") == 0)
-    got = [int(one.body) for one in take_many(amqp, "out", amqp.depth("out"))]
+    got = [int(message.body) for message in take_many(amqp, "out", amqp.depth("out"))]
     assert sorted(set(got)) == list(range(4000)), "none lost"
     assert len(got) <= 4000 + 1000, "at most what was unconfirmed came twice"
 
@@ -258,7 +258,7 @@ def test_attachments_come_change_and_go_while_the_router_runs(amqp: Client, star
     eventually(lambda: amqp.depth("out") == 1)
     rewrite(router, POLICY + ATTACHMENT["guard"])
     eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("source") == 5, within=20)
-    assert [one.body for one in take_many(amqp, "source", 5)] == [b"15", b"16", b"17", b"18", b"19"]
+    assert [message.body for message in take_many(amqp, "source", 5)] == [b"15", b"16", b"17", b"18", b"19"]
     rewrite(router, POLICY.replace("attachments:", ""))
     pour(amqp, "source", (str(n) for n in range(20)))
     eventually(lambda: amqp.depth("source") == 20)

@@ -49,48 +49,48 @@ class Clocks(NamedTuple):
 
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
-    one = Clocks([1_700_000_000.0], [5.0])
-    monkeypatch.setattr(clock_module, "time", one)
-    return one
+    fakes = Clocks([1_700_000_000.0], [5.0])
+    monkeypatch.setattr(clock_module, "time", fakes)
+    return fakes
 
 
 @pytest.mark.parametrize("jump", [DAY_S, -DAY_S, 3600.0, -2.0])
 def test_a_jump_counts_once_it_has_lasted(clocks: Clocks, jump: float) -> None:
-    one = clock_module.Clock()
-    assert (one.now_ms(), one.jumps, one.why()) == (1_700_000_000_000, 0, "")
+    wall_clock = clock_module.Clock()
+    assert (wall_clock.now_ms(), wall_clock.jumps, wall_clock.why()) == (1_700_000_000_000, 0, "")
     clocks.go_on(10, jump=jump)
-    assert (one.now_ms(), one.jumps) == (1_700_000_010_000, 1)
-    assert f"jumped by {jump:+.0f} s" in one.why()
+    assert (wall_clock.now_ms(), wall_clock.jumps) == (1_700_000_010_000, 1)
+    assert f"jumped by {jump:+.0f} s" in wall_clock.why()
     clocks.go_on(clock_module.LASTS_S - 1)
-    assert one.now_ms() == 1_700_000_069_000
+    assert wall_clock.now_ms() == 1_700_000_069_000
     clocks.go_on(2)
-    assert one.now_ms() == round((1_700_000_071 + jump) * 1000)
-    assert (one.jumps, one.why()) == (1, "")
+    assert wall_clock.now_ms() == round((1_700_000_071 + jump) * 1000)
+    assert (wall_clock.jumps, wall_clock.why()) == (1, "")
 
 
 def test_a_jump_and_back_was_nothing(clocks: Clocks) -> None:
-    one = clock_module.Clock()
-    one.now_ms()
+    wall_clock = clock_module.Clock()
+    wall_clock.now_ms()
     clocks.go_on(1, jump=DAY_S)
-    one.now_ms()
+    wall_clock.now_ms()
     clocks.go_on(1, jump=-DAY_S)
-    assert (one.now_ms(), one.why()) == (1_700_000_002_000, "")
+    assert (wall_clock.now_ms(), wall_clock.why()) == (1_700_000_002_000, "")
 
 
 def test_a_clock_that_is_slewed_is_followed(clocks: Clocks) -> None:
-    one = clock_module.Clock()
+    wall_clock = clock_module.Clock()
     for _ in range(1000):
-        one.now_ms()
+        wall_clock.now_ms()
         clocks.go_on(1, jump=0.5)
-    assert (one.now_ms(), one.jumps) == (1_700_001_500_000, 0)
+    assert (wall_clock.now_ms(), wall_clock.jumps) == (1_700_001_500_000, 0)
 
 
 def test_a_disagreement_is_noted_for_a_while(clocks: Clocks) -> None:
-    one = clock_module.Clock()
-    one.differs(3_600_000)
-    assert "by 3600 s or more" in one.why()
+    wall_clock = clock_module.Clock()
+    wall_clock.differs(3_600_000)
+    assert "by 3600 s or more" in wall_clock.why()
     clocks.go_on(clock_module.NOTED_S + 1)
-    assert one.why() == ""
+    assert wall_clock.why() == ""
 
 
 class Clock:
@@ -115,10 +115,10 @@ class Clock:
 
 @pytest.fixture
 def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    one = Clock(tmp_path / "clock")
+    fake = Clock(tmp_path / "clock")
     monkeypatch.setenv("PYTHONPATH", str(CLOCK))
     monkeypatch.setenv("CHAOS_CLOCK", str(tmp_path / "clock"))
-    return one
+    return fake
 
 
 def decided(router: Router, action: str = "retry") -> float:

@@ -25,35 +25,37 @@ policies:
 """
 
 
-def _said(failed: str, **more: Any) -> str:
-    told = {"queue": failed, "exchange": "shop", "routing_keys": ["order.new", "copy"], "reason": "application:boom"}
-    return json.dumps({name: value for name, value in (told | more).items() if value is not None})
+def _death_header(failed: str, **more: Any) -> str:
+    members = {"queue": failed, "exchange": "shop", "routing_keys": ["order.new", "copy"], "reason": "application:boom"}
+    return json.dumps({name: value for name, value in (members | more).items() if value is not None})
 
 
 def _declare(
-    scene: Scene, body: str, said: str | None, headers: dict[str, Any] | None = None, *, exchange: str = DECLARED
+    scene: Scene, body: str, header: str | None, headers: dict[str, Any] | None = None, *, exchange: str = DECLARED
 ) -> None:
-    given = (headers or {}) | ({} if said is None else {"dlx-death": said})
+    given = (headers or {}) | ({} if header is None else {"dlx-death": header})
     scene.amqp.publish(body, key="order.new", exchange=exchange, headers=given)
 
 
 def test_a_declared_death_is_a_rejection_with_a_reason_of_its_own(scene: Scene) -> None:
     queue = scene.work("work.a")
-    _declare(scene, "one", _said(queue, retry="never", tag="t1", error={"type": "E", "message": "no", "frame": "f"}))
+    _declare(
+        scene, "one", _death_header(queue, retry="never", tag="t1", error={"type": "E", "message": "no", "frame": "f"})
+    )
     dead = scene.amqp.take("DLQ.work.a")
-    told = record(dead)
+    fields = record(dead)
     assert deaths(dead) == [(queue, "rejected", 1)]
     assert dead.deaths[0]["exchange"] == "shop"
     assert dead.deaths[0]["routing-keys"] == ["order.new", "copy"]
     assert (dead.headers["x-first-death-reason"], dead.headers["x-first-death-queue"]) == ("rejected", queue)
-    assert (told["reason"], told["cause"], told["attempts"]) == ("application:boom", "never_retry", 1)
-    assert told["error"] == {"type": "E", "message": "no", "frame": "f"}
+    assert (fields["reason"], fields["cause"], fields["attempts"]) == ("application:boom", "never_retry", 1)
+    assert fields["error"] == {"type": "E", "message": "no", "frame": "f"}
     assert dead.headers["sourceTag"] == "t1"
 
 
 def test_attempts_go_on_over_declared_and_native_deaths(scene: Scene) -> None:
     queue = scene.work("work.b")
-    _declare(scene, "one", _said(queue))
+    _declare(scene, "one", _death_header(queue))
     back = scene.amqp.await_message(queue)
     assert back.routing_key == "order.new"
     assert back.headers["CC"] == ["copy"]
@@ -61,7 +63,7 @@ def test_attempts_go_on_over_declared_and_native_deaths(scene: Scene) -> None:
     back.reject()  # a native death between
     back = scene.amqp.take(queue)
     assert deaths(back) == [(queue, "rejected", 2)]
-    _declare(scene, "one", _said(queue), {"dlx-router": back.headers["dlx-router"]})
+    _declare(scene, "one", _death_header(queue), {"dlx-router": back.headers["dlx-router"]})
     dead = scene.amqp.take("DLQ.work.b")
     assert deaths(dead) == [(queue, "rejected", 3)]
     assert record(dead)["attempts"] == 3
@@ -71,7 +73,7 @@ def test_attempts_go_on_over_declared_and_native_deaths(scene: Scene) -> None:
 @pytest.mark.usefixtures("newest")
 def test_a_reason_of_an_application_has_rules_of_its_own(scene: Scene) -> None:
     queue = scene.work("work.c")
-    _declare(scene, "one", _said(queue, reason="card-declined", retry="never"))
+    _declare(scene, "one", _death_header(queue, reason="card-declined", retry="never"))
     assert record(scene.amqp.take("cards.work.c"))["reason"] == "application:card-declined"
 
 
@@ -79,9 +81,9 @@ def test_a_reason_of_an_application_has_rules_of_its_own(scene: Scene) -> None:
 @pytest.mark.usefixtures("newest")
 def test_a_wait_that_is_asked_for_is_kept_up_to_the_cap(scene: Scene, asked: int, waits: int) -> None:
     queue = scene.work("capped.a")
-    _declare(scene, "one", _said(queue, retry_after_ms=asked))
-    told = record(scene.amqp.take(queue))
-    assert told["due_ms"] - told["last_death_ms"] in range(waits, waits + 100)
+    _declare(scene, "one", _death_header(queue, retry_after_ms=asked))
+    fields = record(scene.amqp.take(queue))
+    assert fields["due_ms"] - fields["last_death_ms"] in range(waits, waits + 100)
 
 
 def test_never_is_remembered_while_a_full_target_refuses(scene: Scene) -> None:
@@ -90,7 +92,7 @@ def test_never_is_remembered_while_a_full_target_refuses(scene: Scene) -> None:
     scene.amqp.publish("blocks", key="DLQ.work.full")
     scene.amqp.publish("blocks", key="DLQ.work.full") if scene.amqp.depth("DLQ.work.full") == 0 else None
     held = scene.settled("hold")
-    _declare(scene, "one", _said(queue, retry="never", tag="t1"))
+    _declare(scene, "one", _death_header(queue, retry="never", tag="t1"))
     eventually(lambda: scene.settled("hold") > held, within=30)
     scene.amqp.take("DLQ.work.full")
     dead = scene.amqp.take("DLQ.work.full", within=30)
@@ -101,19 +103,19 @@ def test_never_is_remembered_while_a_full_target_refuses(scene: Scene) -> None:
 def test_what_stands_in_x_death_is_ignored(scene: Scene) -> None:
     queue = scene.work("work.d")
     forged = [{"queue": "other", "reason": "expired", "count": 7, "exchange": "", "routing-keys": ["x"]}]
-    _declare(scene, "one", _said(queue, retry="never"), {"x-death": forged, "x-first-death-queue": "other"})
+    _declare(scene, "one", _death_header(queue, retry="never"), {"x-death": forged, "x-first-death-queue": "other"})
     dead = scene.amqp.take("DLQ.work.d")
     assert deaths(dead) == [(queue, "rejected", 1)]
     assert dead.headers["x-first-death-queue"] == queue
-    _declare(scene, "two", _said(queue, retry="never"), {"x-death": "no array at all"})
+    _declare(scene, "two", _death_header(queue, retry="never"), {"x-death": "no array at all"})
     assert deaths(scene.amqp.take("DLQ.work.d")) == [(queue, "rejected", 1)]
 
 
 @pytest.mark.usefixtures("newest")
 def test_a_queue_without_a_policy_parks(scene: Scene) -> None:
-    _declare(scene, "one", _said("nobody"))
-    told = record(scene.parked())
-    assert (told["cause"], told["failed_queue"], told["reason"]) == ("no_policy", "nobody", "application:boom")
+    _declare(scene, "one", _death_header("nobody"))
+    fields = record(scene.parked())
+    assert (fields["cause"], fields["failed_queue"], fields["reason"]) == ("no_policy", "nobody", "application:boom")
 
 
 def test_without_a_declaration_the_origin_is_unknown(scene: Scene) -> None:
@@ -127,18 +129,18 @@ def test_without_a_declaration_the_origin_is_unknown(scene: Scene) -> None:
     [
         ("{", "not JSON"),
         ("[]", "not a JSON object"),
-        (_said("work.e", queue=None), "'queue'"),
-        (_said("work.e", queue=7), "'queue'"),
-        (_said("q" * 256), "'queue'"),
-        (_said("work.e", routing_keys=[]), "'routing_keys'"),
-        (_said("work.e", routing_keys="k"), "'routing_keys'"),
-        (_said("work.e", reason="no spaces"), "'reason'"),
-        (_said("work.e", retry="later"), "'retry'"),
-        (_said("work.e", retry=["never"]), "'retry'"),
-        (_said("work.e", retry_after_ms="5s"), "'retry_after_ms'"),
-        (_said("work.e", retry_after_ms=-1), "'retry_after_ms'"),
-        (_said("dlx-router.parking"), "is the router's own"),
-        (_said(INBOX), "is the router's own"),
+        (_death_header("work.e", queue=None), "'queue'"),
+        (_death_header("work.e", queue=7), "'queue'"),
+        (_death_header("q" * 256), "'queue'"),
+        (_death_header("work.e", routing_keys=[]), "'routing_keys'"),
+        (_death_header("work.e", routing_keys="k"), "'routing_keys'"),
+        (_death_header("work.e", reason="no spaces"), "'reason'"),
+        (_death_header("work.e", retry="later"), "'retry'"),
+        (_death_header("work.e", retry=["never"]), "'retry'"),
+        (_death_header("work.e", retry_after_ms="5s"), "'retry_after_ms'"),
+        (_death_header("work.e", retry_after_ms=-1), "'retry_after_ms'"),
+        (_death_header("dlx-router.parking"), "is the router's own"),
+        (_death_header(INBOX), "is the router's own"),
         ("[" * 100_000, "not JSON"),
     ],
 )
@@ -156,13 +158,13 @@ def test_in_the_ordinary_inbox_a_declaration_says_nothing(scene: Scene) -> None:
     """Whoever publishes to a work queue may write the header; only write rights on the exchange let it be obeyed."""
     queue = scene.work("work.f")
     scene.work("work.victim")
-    said = _said("work.victim", retry="never", retry_after_ms=0)
-    scene.amqp.publish("one", key=queue, headers={"dlx-death": said})
+    header = _death_header("work.victim", retry="never", retry_after_ms=0)
+    scene.amqp.publish("one", key=queue, headers={"dlx-death": header})
     scene.amqp.fail(queue)
     back = scene.amqp.await_message(queue)
     assert (record(back)["reason"], record(back)["attempts"]) == ("rejected", 1)
     back.ack()
-    _declare(scene, "stray", said, exchange=INBOX)
+    _declare(scene, "stray", header, exchange=INBOX)
     assert record(scene.parked())["cause"] == "unknown_origin"
     assert consistently(lambda: scene.amqp.depth("work.victim") == 0)
 
@@ -237,9 +239,9 @@ def test_a_death_declared_of_a_stream_is_parked_and_nothing_is_written_to_the_st
     queue = scene.amqp.queue("work.stream", "stream")
     scene.amqp.publish("one", key=queue)
     eventually(lambda: scene.amqp.depth(queue) == 1)
-    _declare(scene, "one", _said(queue))
+    _declare(scene, "one", _death_header(queue))
     parked = scene.amqp.take(PARKING)
-    told = record(parked)
-    assert (parked.body, told["cause"], told["target"], told["attempts"]) == (b"one", "unroutable", queue, 1)
+    fields = record(parked)
+    assert (parked.body, fields["cause"], fields["target"], fields["attempts"]) == (b"one", "unroutable", queue, 1)
     assert f"'{queue}' is a stream" in scene.router.output
     assert consistently(lambda: scene.amqp.depth(queue) == 1)

@@ -78,19 +78,19 @@ def test_a_message_comes_as_it_was_published(scene: Scene) -> None:
         "queue": "old", "reason": "rejected", "count": 3, "time": datetime(2026, 1, 2, tzinfo=UTC), "exchange": "x",
         "routing-keys": ["k"],
     }  # fmt: skip
-    said = {
+    sent = {
         "x-death": [death], "x-first-death-queue": "first", "x-first-death-reason": "expired",
         "x-first-death-exchange": "", "x-last-death-queue": "last", "dlx-router": "a record of somebody's",
         "dlx-router-id": "1", "dlx-router-aside": "nothing", "tenant": "eu", "nested": {"a": [1, None]},
         "CC": [shop(scene, "copied")],
     }  # fmt: skip
-    scene.amqp.publish("hello", exchange="shop.delayed", key=queue, headers={**said, "x-delay": 1200}, **given)
+    scene.amqp.publish("hello", exchange="shop.delayed", key=queue, headers={**sent, "x-delay": 1200}, **given)
     got = scene.amqp.take(queue)
     assert {name: getattr(got.properties, name) for name in given} == given
     headers = dict(got.headers)
     headers["x-death"][0]["time"] = headers["x-death"][0]["time"].replace(tzinfo=UTC)
     assert headers.pop("dlx-router-pub")
-    assert headers == {**said, "x-delay": -1200}
+    assert headers == {**sent, "x-delay": -1200}
     assert scene.amqp.take("copied").routing_key == queue
 
 
@@ -156,9 +156,14 @@ def test_without_a_route_for_too_long_it_is_parked_and_can_go_the_same_way_again
     headers = {"x-delay": 150, "x-death": "odd", "CC": ["other"]}
     amqp.publish("hello", exchange="work.delayed", key="gone", headers=headers, expiration="600000")
     parked = amqp.take("dlx-router.parking", within=20)
-    told = record(parked)
-    assert (told["cause"], told["target"], told["state"], told["reason"]) == ("unroutable", "work", "parked", "unknown")
-    assert (told["deaths"], told["first"]["routing_keys"], told["attempts"]) == ([], ["gone"], 0)
+    fields = record(parked)
+    assert (fields["cause"], fields["target"], fields["state"], fields["reason"]) == (
+        "unroutable",
+        "work",
+        "parked",
+        "unknown",
+    )
+    assert (fields["deaths"], fields["first"]["routing_keys"], fields["attempts"]) == ([], ["gone"], 0)
     assert "x-death" not in parked.headers
     amqp.bind(amqp.queue("jobs"), "work", "gone")
     amqp.channel.basic_publish("", "dlx-router.delayed.work.delayed", parked.body, parked.properties)
@@ -259,7 +264,7 @@ def test_replicas_share_the_work_and_one_may_go(
     routers = [start_router(WORK, PROVENANCE_KEY_FILE=str(key), PREFETCH="5") for _ in range(2)]
     for n in range(60):
         amqp.publish(str(n), exchange="work.delayed", key="any", headers={"x-delay": 600 + 10 * n})
-    eventually(lambda: all(one.metric("settled_total", action="hold") for one in routers))
+    eventually(lambda: all(router.metric("settled_total", action="hold") for router in routers))
     routers[0].kill()
     assert len(every_body(amqp, "jobs", 60, within=30)) == 60
     eventually(partial(law_holds, routers[1]))

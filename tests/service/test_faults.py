@@ -271,13 +271,13 @@ def test_a_target_that_does_not_confirm_in_time_has_refused_and_is_asked_again(
     router = start_router(TWO_TARGETS, CONFIRM_TIMEOUT="1s", UNROUTABLE_GRACE="0s")
     dying_queue(amqp, "one.a")
     dying_queue(amqp, "other.a")
-    said, others = [str(number) for number in range(20)], itertools.count()
+    numbers, others = [str(number) for number in range(20)], itertools.count()
     with asleep(vhost, "slow"):
-        pour(amqp, "one.a", said)
+        pour(amqp, "one.a", numbers)
 
         def held_in_the_midst_of_others() -> bool:
             pour(amqp, "other.a", [str(next(others))])
-            return router.metric("settled_total", action="hold") >= len(said)
+            return router.metric("settled_total", action="hold") >= len(numbers)
 
         eventually(held_in_the_midst_of_others, 20)
         count = next(others)
@@ -285,7 +285,7 @@ def test_a_target_that_does_not_confirm_in_time_has_refused_and_is_asked_again(
         held = [event for event in events(vhost.amqp_url) if event["kind"] == "held"]
         assert {(event["cause"], event["refused"]) for event in held} == {("target_refused", "first")}
         assert router.metric("publish_refused_total", cause="timeout") >= 1
-    assert every_body(amqp, "slow", len(said)) == {*said}
+    assert every_body(amqp, "slow", len(numbers)) == {*numbers}
     assert amqp.depth(PARKING) == 0
     assert "session.ended" not in router.output
 

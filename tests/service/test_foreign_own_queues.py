@@ -31,10 +31,10 @@ CAUGHT: Final = {
 }
 
 
-def told(router: Router, status: int, *said: str) -> bool:
-    found, text = router.ask("/readyz")
-    missing = [one for one in said if one not in text]
-    assert (found, missing) == (status, []), f"{found} {text}"
+def told(router: Router, status: int, *words: str) -> bool:
+    code, text = router.ask("/readyz")
+    missing = [word for word in words if word not in text]
+    assert (code, missing) == (status, []), f"{code} {text}"
     return True
 
 

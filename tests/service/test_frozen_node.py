@@ -30,17 +30,17 @@ def node(broker: brokers.Broker) -> Iterator[brokers.Node]:
     """One for all scenes here."""
     if not isinstance(broker, brokers.Node):
         pytest.skip("a broker that was given cannot be frozen")
-    one = brokers.Node(broker.program)
-    one.start()
-    yield one
-    one.close()
+    fresh = brokers.Node(broker.program)
+    fresh.start()
+    yield fresh
+    fresh.close()
 
 
 @pytest.fixture
 def private(node: brokers.Node, request: pytest.FixtureRequest) -> Iterator[Vhost]:
-    one = Vhost.make(node, re.sub(r"\W+", "-", request.node.name)[:40])
-    yield one
-    one.close()
+    vhost = Vhost.make(node, re.sub(r"\W+", "-", request.node.name)[:40])
+    yield vhost
+    vhost.close()
 
 
 @contextmanager
@@ -112,11 +112,11 @@ def test_an_alarm_is_no_freeze(node: brokers.Node, private: Vhost, start_router:
 def test_the_next_node_of_the_ring_takes_over(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     """Two ways to one broker stand for two nodes; each is frozen in turn, and the router goes round."""
     port = urlsplit(vhost.amqp_url).port or 0
-    with Proxy(port) as one, Proxy(port) as other:
-        hosts = f"guest:guest@127.0.0.1:{one.port},127.0.0.1:{other.port}"
+    with Proxy(port) as proxy, Proxy(port) as other:
+        hosts = f"guest:guest@127.0.0.1:{proxy.port},127.0.0.1:{other.port}"
         router = start_router(NONE, AMQP_URL=urlsplit(vhost.amqp_url)._replace(netloc=hosts).geturl())
         for number in range(2):
-            used, free = (one, other) if one.connections else (other, one)
+            used, free = (proxy, other) if proxy.connections else (other, proxy)
             used.stall()
             eventually(lambda: router.ask("/readyz")[0] == 503, within=NOTICED_S)
             router.await_ready(within=20)

@@ -30,13 +30,13 @@ def test_the_oldest_die_where_a_queue_is_too_long_and_nothing_is_given_back(scen
     eventually(lambda: scene.amqp.exists("DLQ.short") and scene.amqp.depth("DLQ.short") == 40)
     assert scene.amqp.depth("short") == 10
     dead = take_many(scene.amqp, "DLQ.short", 40)
-    assert [int(one.body) for one in dead] == list(range(40))
+    assert [int(message.body) for message in dead] == list(range(40))
     assert deaths(dead[0]) == [("short", "maxlen", 1)]
     assert dead[0].deaths[0]["routing-keys"] == ["short", "elsewhere"]
     assert (record(dead[0])["failed_queue"], record(dead[0])["reason"]) == ("short", "maxlen")
     left = take_many(scene.amqp, "short", 10)
-    assert [int(one.body) for one in left] == list(range(40, 50))
-    assert not any(one.redelivered for one in left)
+    assert [int(message.body) for message in left] == list(range(40, 50))
+    assert not any(message.redelivered for message in left)
 
 
 def test_a_queue_that_is_too_heavy_gets_lighter(scene: Scene) -> None:
@@ -53,7 +53,7 @@ def test_what_is_older_than_its_time_dies_in_its_order_and_not_early(scene: Scen
     eventually(lambda: scene.amqp.exists("DLQ.aged") and scene.amqp.depth("DLQ.aged") == 20)
     assert time.time() >= born + 2
     dead = take_many(scene.amqp, "DLQ.aged", 20)
-    assert [int(one.body) for one in dead] == list(range(20))
+    assert [int(message.body) for message in dead] == list(range(20))
     assert deaths(dead[0]) == [("aged", "expired", 1)]
     rests(scene.router)
     assert scene.amqp.take("aged").body == b"later"
@@ -70,4 +70,4 @@ def test_a_consumer_of_a_guarded_queue_gets_each_message_once_and_in_order(scene
     born = int(time.time())
     pour(scene.amqp, "calm", (str(n) for n in range(900)), timestamp=born)
     got = take_many(scene.amqp, "calm", 900)
-    assert [int(one.body) for one in got] == list(range(900))
+    assert [int(message.body) for message in got] == list(range(900))

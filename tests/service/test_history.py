@@ -77,14 +77,14 @@ def test_n_rejections_give_count_n(scene: Scene, kind: str, rounds: tuple[str, i
 def test_deaths_of_several_reasons_are_counted_each_and_told_newest_first(scene: Scene) -> None:
     queue = scene.work("five.reasons", "quorum", delivery_limit=0)
     scene.amqp.publish("hello", key=queue)
-    told = []
+    histories = []
     for how in (Message.reject, Message.put_back, Message.reject, Message.reject, Message.put_back):
         message = scene.amqp.await_message(queue)
-        told.append(deaths(message))
+        histories.append(deaths(message))
         how(message)
     last = scene.amqp.take(f"DLQ.{queue}")
-    assert told[2] == [(queue, "delivery_limit", 1), (queue, "rejected", 1)]
-    assert told[4] == [(queue, "rejected", 3), (queue, "delivery_limit", 1)]
+    assert histories[2] == [(queue, "delivery_limit", 1), (queue, "rejected", 1)]
+    assert histories[4] == [(queue, "rejected", 3), (queue, "delivery_limit", 1)]
     assert deaths(last) == [(queue, "delivery_limit", 2), (queue, "rejected", 3)]
     assert last.headers["x-first-death-reason"] == "rejected"
 
@@ -127,8 +127,8 @@ def test_a_chain_of_queues_is_told_newest_first(scene: Scene) -> None:
         ("chain.first", "rejected", 2),
     ]
     assert letter.headers["x-first-death-queue"] == "chain.first"
-    said = record(letter)
-    assert (said["failed_queue"], said["first"]["queue"], said["attempts"]) == ("chain.hop", "chain.first", 0)
+    members = record(letter)
+    assert (members["failed_queue"], members["first"]["queue"], members["attempts"]) == ("chain.hop", "chain.first", 0)
 
 
 def test_own_names_never_appear_in_x_death(scene: Scene) -> None:
@@ -136,8 +136,8 @@ def test_own_names_never_appear_in_x_death(scene: Scene) -> None:
     scene.amqp.publish("hello", key=queue)
     seen = [scene.amqp.fail(queue) for _ in range(3)]
     for message in [*seen, scene.amqp.take(f"DLQ.{queue}")]:
-        told = {name: value for name, value in message.headers.items() if name.startswith("x-")}
-        assert "dlx-router" not in repr(told)
+        headers = {name: value for name, value in message.headers.items() if name.startswith("x-")}
+        assert "dlx-router" not in repr(headers)
 
 
 # -- the record -------------------------------------------------------------------------------------------------------
@@ -151,21 +151,21 @@ def test_the_record_of_a_dead_letter_tells_its_whole_story(scene: Scene) -> None
     scene.amqp.fail(queue)
     second = scene.amqp.fail(queue)
     letter = scene.amqp.take(f"DLQ.{queue}")
-    said = record(letter)
+    members = record(letter)
 
     time_s = int(letter.deaths[0]["time"].timestamp())
-    first_ms, last_ms = said.pop("first_death_ms"), said.pop("last_death_ms")
+    first_ms, last_ms = members.pop("first_death_ms"), members.pop("last_death_ms")
     assert int(before) * 1000 <= first_ms <= last_ms <= time.time() * 1000
-    assert (len(said.pop("mac")), len(said.pop("revision"))) == (32, 12)
-    first = said.pop("first")
+    assert (len(members.pop("mac")), len(members.pop("revision"))) == (32, 12)
+    first = members.pop("first")
     assert {name: first[name] for name in ("queue", "exchange", "routing_keys")} == {
         "queue": queue,
         "exchange": "shop",
         "routing_keys": ["new", "copy"],
     }
-    props = said.pop("props")
+    props = members.pop("props")
     assert props == {"message_id": "m-1", "priority": 3, "delivery_mode": 2, "cc": ["copy"]}
-    assert said == {
+    assert members == {
         "v": 1,
         "id": letter.headers["dlx-router-id"],
         "state": "dead",
@@ -181,7 +181,7 @@ def test_the_record_of_a_dead_letter_tells_its_whole_story(scene: Scene) -> None
         "digest": {"crc32": 0x3610A686, "size": 5},
     }
     assert record(second)["state"] == "retrying"
-    assert record(second)["id"] == said["id"]
+    assert record(second)["id"] == members["id"]
     assert len(second.headers["dlx-router"]) <= 1024
 
 
@@ -221,9 +221,11 @@ def test_a_consumer_that_copies_headers_onto_a_new_message_starts_a_new_letter(s
     again = scene.amqp.fail(target)
     new = scene.amqp.take(f"DLQ.{target}")
     assert new.body == b"new"
-    said = record(new)
-    assert said["id"] == new.headers["dlx-router-id"] == again.headers["dlx-router-id"] != old.headers["dlx-router-id"]
-    assert (said["parent"], said["attempts"], said["redrives"]) == (old.headers["dlx-router-id"], 2, 0)
+    members = record(new)
+    assert (
+        members["id"] == new.headers["dlx-router-id"] == again.headers["dlx-router-id"] != old.headers["dlx-router-id"]
+    )
+    assert (members["parent"], members["attempts"], members["redrives"]) == (old.headers["dlx-router-id"], 2, 0)
     assert scene.amqp.depth(target) == 0
 
 
@@ -265,9 +267,9 @@ def _properties(headers: bytes) -> bytes:
 
 
 def _raw(raw: RawClient, queue: str, *, fail: bool = False) -> RawMessage:
-    found = eventually(lambda: raw.fail(queue) if fail else raw.get(queue))
-    assert found is not None
-    return found
+    message = eventually(lambda: raw.fail(queue) if fail else raw.get(queue))
+    assert message is not None
+    return message
 
 
 @pytest.mark.parametrize("policy", ["once", "waiting"])
@@ -304,8 +306,8 @@ def test_no_property_is_invented(scene: Scene) -> None:
     seen = [scene.amqp.fail(queue) for _ in range(3)]
     last = scene.amqp.take(f"DLQ.{queue}")
     for message in [*seen, last]:
-        said = {name: value for name, value in vars(message.properties).items() if value is not None}
-        assert set(said) - {"headers", "delivery_mode"} == set()
+        properties = {name: value for name, value in vars(message.properties).items() if value is not None}
+        assert set(properties) - {"headers", "delivery_mode"} == set()
     assert [message.properties.delivery_mode for message in seen] == [None] * 3
     assert "message_id" not in record(last).get("props", {})
 

@@ -82,10 +82,10 @@ def test_an_event_names_the_queue_that_the_letter_went_to_and_stands_there_once(
         take_many(amqp, "DLQ.transient", 1)
     rests(router)
     assert router.stop() == 0
-    told = stream.events(vhost.amqp_url)
-    assert {event["failed_queue"]: event["target"]["routing_key"] for event in told} == where
-    assert Counter(event["kind"] for event in told) == {"dead_lettered": 3 * TOGETHER + 6}
-    assert all(event["target"]["routing_key"] == where[event["failed_queue"]] for event in told)
+    events = stream.events(vhost.amqp_url)
+    assert {event["failed_queue"]: event["target"]["routing_key"] for event in events} == where
+    assert Counter(event["kind"] for event in events) == {"dead_lettered": 3 * TOGETHER + 6}
+    assert all(event["target"]["routing_key"] == where[event["failed_queue"]] for event in events)
 
 
 def _die(amqp: Client, queue: str, count: int) -> None:

@@ -85,9 +85,13 @@ def test_a_condition_that_fails_is_false_counted_told_and_costs_no_letter(scene:
     assert scene.router.metric("condition_errors_total") == before + 2
     assert "condition.failed" in scene.router.output
     assert "secret-" not in scene.router.output
-    told = [one for one in events(scene.vhost.amqp_url) if one["failed_queue"] == "never" and one["kind"] == "retried"]
-    assert told[-1]["body_values"] == {"/order/total": '"secret-total"'}
-    assert told[-1]["headers"]["x-number"] == '"secret-number"'
+    retries = [
+        event
+        for event in events(scene.vhost.amqp_url)
+        if event["failed_queue"] == "never" and event["kind"] == "retried"
+    ]
+    assert retries[-1]["body_values"] == {"/order/total": '"secret-total"'}
+    assert retries[-1]["headers"]["x-number"] == '"secret-number"'
 
 
 @pytest.mark.usefixtures("newest")
@@ -117,10 +121,10 @@ def test_redelivery_max_elapsed(scene: Scene) -> None:
 
     eventually(died, within=30)
     assert dead(scene, "elapsed") == "max_elapsed"
-    told = [one for one in events(scene.vhost.amqp_url) if one["failed_queue"] == "elapsed"]
-    *retried, last = [one for one in told if one["kind"] != "released"]
-    assert {one["kind"] for one in retried} == {"retried"}
-    assert all(one["due_ms"] <= one["first_death_ms"] + 4000 for one in retried)
+    entries = [event for event in events(scene.vhost.amqp_url) if event["failed_queue"] == "elapsed"]
+    *retried, last = [event for event in entries if event["kind"] != "released"]
+    assert {event["kind"] for event in retried} == {"retried"}
+    assert all(event["due_ms"] <= event["first_death_ms"] + 4000 for event in retried)
     assert (last["kind"], last["cause"]) == ("dead_lettered", "max_elapsed")
     assert last["ts_ms"] + 800 > last["first_death_ms"] + 4000
     assert len(retried) == failed - 1 <= 5

@@ -65,11 +65,11 @@ def died(amqp: Client, queues: list[str]) -> None:
 
 def attended(vhost: Vhost, count: int) -> int:
     """How many consumers there are, once each of the queues has one."""
-    named = [one["queue"]["name"] for one in vhost.get(f"consumers/{vhost.quoted}")]
+    named = [consumer["queue"]["name"] for consumer in vhost.get(f"consumers/{vhost.quoted}")]
     return len(named) if len({name for name in named if name.startswith("many.")}) == count else 0
 
 
 def rss_mb(router: Router) -> float:
     """Resident memory of the router."""
-    told = Path(f"/proc/{router.pid}/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) * 1024 / 1e6 for line in told if line.startswith("VmRSS:"))
+    lines = Path(f"/proc/{router.pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmRSS:"))

@@ -73,20 +73,20 @@ def _is_cache(node: ast.expr) -> bool:
 
 
 def test_no_cache_without_a_bound_in_bytes_has_keys_from_outside() -> None:
-    found, decorators = set(), set()
+    functions, decorators = set(), set()
     for name, tree in _modules():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                caches = [one for one in node.decorator_list if _is_cache(one)]
-                found |= {f"{name}:{node.name}" for _ in caches}
-                decorators |= {f"{name}:{one.lineno}" for one in caches}
+                caches = [decorator for decorator in node.decorator_list if _is_cache(decorator)]
+                functions |= {f"{name}:{node.name}" for _ in caches}
+                decorators |= {f"{name}:{cache.lineno}" for cache in caches}
     calls = {
         f"{name}:{node.lineno}"
         for name, tree in _modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _is_cache(node)
     }
-    assert found == CACHES.keys()
+    assert functions == CACHES.keys()
     assert calls <= decorators
 
 
@@ -97,13 +97,13 @@ def test_the_bounds_of_a_process_leave_room_under_the_limit() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = [importlib.import_module(name) for name in done.stdout.split()]  # all that a router's process has
-    shared = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, Bounded)}
-    before = {id(one) for one in gc.get_objects() if isinstance(one, Bounded)}
+    shared = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Bounded)}
+    before = {id(item) for item in gc.get_objects() if isinstance(item, Bounded)}
     session = Session({})
-    own = {id(one): one for one in gc.get_objects() if isinstance(one, Bounded) and id(one) not in before}
+    own = {id(item): item for item in gc.get_objects() if isinstance(item, Bounded) and id(item) not in before}
     assert len(shared) > 10
     assert len(own) > 6
-    assert sum(one._most_bytes for one in (*shared.values(), *own.values())) <= 150 * MIB
+    assert sum(cache._most_bytes for cache in (*shared.values(), *own.values())) <= 150 * MIB
     assert session.decider is not None
 
 
@@ -111,18 +111,18 @@ def test_the_bounds_of_a_process_leave_room_under_the_limit() -> None:
 
 
 def _death(queue: str, exchange: str = "", keys: tuple[str, ...] = ("k",), reason: str = "rejected") -> bytes:
-    told = table.long_(b"count", 1) + table.longstr(b"reason", reason) + table.longstr(b"queue", queue)
-    told += table.timestamp(b"time", 1_795_239_999) + table.longstr(b"exchange", exchange)
-    return told + table.array_of_longstr(b"routing-keys", list(keys))
+    entry = table.long_(b"count", 1) + table.longstr(b"reason", reason) + table.longstr(b"queue", queue)
+    entry += table.timestamp(b"time", 1_795_239_999) + table.longstr(b"exchange", exchange)
+    return entry + table.array_of_longstr(b"routing-keys", list(keys))
 
 
 def _delivery(
-    n: int, deaths: list[bytes], queue: str, key: str = "k", extra: bytes = b"", reason: str = "rejected", **said: Any
+    n: int, deaths: list[bytes], queue: str, key: str = "k", extra: bytes = b"", reason: str = "rejected", **props: Any
 ) -> frames.Delivery:
     headers = table.field_array(b"x-death", deaths) + extra
     for name, value in (("queue", queue), ("reason", reason), ("exchange", "")):
         headers += table.longstr(f"x-first-death-{name}".encode(), value)
-    header = struct.pack(">HHQ", 60, 0, 1) + properties.build(headers=headers, **said)
+    header = struct.pack(">HHQ", 60, 0, 1) + properties.build(headers=headers, **props)
     return frames.Delivery(1, b"c", n, False, INBOX.encode(), key.encode(), header, b"x")  # noqa: FBT003 - AMQP order
 
 
@@ -139,11 +139,11 @@ def _long(n: int) -> frames.Delivery:
 
 def _dressed(n: int) -> frames.Delivery:
     """Properties and headers of its own."""
-    said: dict[str, Any] = {
+    props: dict[str, Any] = {
         name: f"{n}".ljust(250, "x").encode() for name in ("user_id", "expiration", "content_type", "app_id", "type")
     }
     extra = table.longstr(f"h{n}".encode(), "v" * (n % 90))
-    return _delivery(n, [_death("orders")], "orders", key=f"{n}".ljust(250, "k"), extra=extra, **said)
+    return _delivery(n, [_death("orders")], "orders", key=f"{n}".ljust(250, "k"), extra=extra, **props)
 
 
 def _named(n: int) -> frames.Delivery:
@@ -157,12 +157,12 @@ def test_what_a_desk_keeps_of_hostile_letters_is_bounded_in_bytes(
     make: Callable[[int], frames.Delivery], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bounds are made small, so that few letters do."""
-    before = {id(one) for one in gc.get_objects() if isinstance(one, Bounded)}
+    before = {id(item) for item in gc.get_objects() if isinstance(item, Bounded)}
     session = Session({"max-delivery-attempts": 5, "redelivery-delay": 5000})
-    caches = [one for one in gc.get_objects() if isinstance(one, Bounded)]
-    for one in caches:
-        monkeypatch.setattr(one, "_most_bytes", one._most_bytes // 16 if id(one) in before else MIB // 2)
-        one.clear()
+    caches = [item for item in gc.get_objects() if isinstance(item, Bounded)]
+    for cache in caches:
+        monkeypatch.setattr(cache, "_most_bytes", cache._most_bytes // 16 if id(cache) in before else MIB // 2)
+        cache.clear()
     gc.collect()
     process = psutil.Process()
     started = _rss_mib(process)
@@ -174,7 +174,7 @@ def test_what_a_desk_keeps_of_hostile_letters_is_bounded_in_bytes(
         if job.letter is not None and job.envelope is not None and job.decision is not None:
             ruling = session.decider.in_force.event_factory.decided(job.decision, job.copy, "p")
             fragments(job.letter, ruling).line("a", 1, first_ms=1, last_ms=1, crc32=1, size=1, props=job.envelope.props)
-    assert all(one.held_bytes <= one._most_bytes for one in caches)
+    assert all(cache.held_bytes <= cache._most_bytes for cache in caches)
     assert _rss_mib(process) - started < 30
     assert sum(len(kept) for kept in (session.metrics.decisions, session.metrics.deliveries)) < 50
 

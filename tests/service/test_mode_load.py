@@ -105,13 +105,13 @@ class Flow:
     @property
     def late(self) -> int:
         """How many were taken after one that was sent later."""
-        return sum(other < one for one, other in zip(self.taken, self.taken[1:], strict=False))
+        return sum(other < number for number, other in zip(self.taken, self.taken[1:], strict=False))
 
     def tell(self, late: int) -> None:
         """What was measured, for who runs this alone."""
         over = max((depth for _, depth in self.depths), default=0)
-        said = f"{self.source}: {self.sent} sent, {len(self.taken)} taken, {late} late, at most {over} waited, "
-        sys.stdout.write(f"{said}oldest taken {max(self.ages_s):.1f} s\n")
+        summary = f"{self.source}: {self.sent} sent, {len(self.taken)} taken, {late} late, at most {over} waited, "
+        sys.stdout.write(f"{summary}oldest taken {max(self.ages_s):.1f} s\n")
 
     def longest_over(self, limit: int) -> float:
         """For how long at most (s) the source was longer than that, and than what comes between two looks."""
@@ -124,11 +124,11 @@ class Flow:
 
 def everything(scene: Scene, *queues: str) -> list[int]:
     """The numbers of all messages that are still somewhere."""
-    found = []
+    numbers = []
     for queue in queues:
-        while (one := scene.amqp.get(queue)) is not None:
-            found.append(int(one.ack().body.split()[0]))
-    return found
+        while (message := scene.amqp.get(queue)) is not None:
+            numbers.append(int(message.ack().body.split()[0]))
+    return numbers
 
 
 def at_rest(scene: Scene, flow: Flow, *queues: str) -> list[int]:

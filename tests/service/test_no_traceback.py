@@ -23,13 +23,13 @@ Start = Callable[..., Router]
 
 
 def quiet(text: str, *words: str) -> None:
-    assert not any(one in text for one in TRACES), text
+    assert not any(trace in text for trace in TRACES), text
     assert all(word in text for word in words), text
 
 
 def through(vhost: Vhost, proxy: Proxy) -> str:
-    found = urlsplit(vhost.amqp_url)
-    return vhost.amqp_url.replace(f"{found.hostname}:{found.port}", f"127.0.0.1:{proxy.port}")
+    parts = urlsplit(vhost.amqp_url)
+    return vhost.amqp_url.replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{proxy.port}")
 
 
 @pytest.mark.usefixtures("newest")
@@ -94,8 +94,8 @@ def test_what_keeps_a_router_from_starting_is_a_line_and_no_traceback(
 
 @pytest.mark.usefixtures("newest")
 def test_wrong_credentials_are_a_line_and_no_traceback(vhost: Vhost, start_router: Start) -> None:
-    found = urlsplit(vhost.amqp_url)
-    wrong = vhost.amqp_url.replace(f"{found.username}:{found.password}@", "nobody:wrong@")
+    parts = urlsplit(vhost.amqp_url)
+    wrong = vhost.amqp_url.replace(f"{parts.username}:{parts.password}@", "nobody:wrong@")
     router = start_router(POLICY, wait=False, AMQP_URL=wrong)
     eventually(lambda: "ACCESS_REFUSED" in router.output, 20)
     router.stop()

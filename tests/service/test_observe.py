@@ -34,7 +34,7 @@ def events(vhost: Vhost) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
             eventually(lambda: client.exists("dlx-router.journal"), within=30)  # declared beside the letters
             channel = client.connection.channel()
             channel.basic_qos(prefetch_count=100)
-            found: list[dict[str, Any]] = []
+            batch: list[dict[str, Any]] = []
 
             def more() -> bool:
                 for method, how, body in channel.consume(
@@ -43,14 +43,14 @@ def events(vhost: Vhost) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
                     if method is None:
                         return False
                     channel.basic_ack(method.delivery_tag)
-                    found.extend(plain_reader.events(how.content_encoding, body))
-                    if len(found) >= count:
+                    batch.extend(plain_reader.events(how.content_encoding, body))
+                    if len(batch) >= count:
                         return True
                 return False
 
             eventually(more, within=30)
             channel.cancel()
-            return found
+            return batch
 
         yield read
 
@@ -71,15 +71,17 @@ def test_beside_a_dead_letter_queue_in_production(
     amqp.channel.exchange_bind(OBSERVE, "dlx", "#")
     amqp.publish("one", key="work.a", headers={"x-mine": 1})
     amqp.fail("work.a")
-    (told,) = events(1)
-    assert (told["kind"], told["observed"], told["failed_queue"]) == ("retried", True, "work.a")
-    assert (told["attempts"], told["policy"], told["rung_ms"]) == (1, "work", 5000)
-    assert told["exchange"] == "dlx"
+    (event,) = events(1)
+    assert (event["kind"], event["observed"], event["failed_queue"]) == ("retried", True, "work.a")
+    assert (event["attempts"], event["policy"], event["rung_ms"]) == (1, "work", 5000)
+    assert event["exchange"] == "dlx"
     eventually(lambda: amqp.depth("theirs") == 1)
     assert consistently(lambda: amqp.depth("theirs") == 1), "not taken, though the policies attach it"
     kept = amqp.take("theirs")
     assert kept.body == b"one"
-    there, was = ({name: value for name, value in one.headers.items() if name != "x-death"} for one in (kept, before))
+    there, was = (
+        {name: value for name, value in message.headers.items() if name != "x-death"} for message in (kept, before)
+    )
     assert (there, kept.redelivered) == (was, before.redelivered), "no delivery was counted"
     assert amqp.depth("work.a") == 0, "nothing came back"
     assert not [name for name in vhost.queues() if name.startswith(("DLQ.", "dlx-router.delay."))]
@@ -96,8 +98,8 @@ def test_what_waits_in_the_inbox_is_seen_and_stays(
     for queue in ("work.a", "other"):
         amqp.publish(queue, key=queue)
         amqp.fail(queue)
-    told = {one["failed_queue"]: one for one in events(2)}
-    assert (told["work.a"]["kind"], told["other"]["kind"]) == ("retried", "parked")
+    by_queue = {event["failed_queue"]: event for event in events(2)}
+    assert (by_queue["work.a"]["kind"], by_queue["other"]["kind"]) == ("retried", "parked")
     eventually(lambda: amqp.depth(INBOX) == 2)  # what was looked at comes back
     assert amqp.depth("dlx-router.parking") == 0
     assert "letter.park" not in observer.output, "no line says that it lies there"
@@ -105,10 +107,10 @@ def test_what_waits_in_the_inbox_is_seen_and_stays(
     amqp.queue("theirs")
     start_router(POLICIES)
     assert amqp.take("dlx-router.parking").body == b"other"
-    found = events(4)
-    real = {one["failed_queue"]: one for one in found if "observed" not in one}
+    everything = events(4)
+    real = {event["failed_queue"]: event for event in everything if "observed" not in event}
     assert set(real) == {"work.a", "other"}
-    assert len({one["event_id"] for one in found}) == 4, "what was done is not taken for a repetition"
+    assert len({event["event_id"] for event in everything}) == 4, "what was done is not taken for a repetition"
 
 
 def test_a_queue_that_does_not_last_has_the_dead_letter_queue_that_it_would_have_had(
@@ -129,10 +131,14 @@ def test_a_queue_that_does_not_last_has_the_dead_letter_queue_that_it_would_have
             amqp.channel.queue_delete(queue)
     amqp.publish("one", key=passing)
     amqp.fail(passing)
-    found = events(7)
-    told = {one["failed_queue"]: one["target"]["routing_key"] for one in found if one["failed_queue"] != "work.gone"}
-    assert told == {"work.stays": "DLQ.work.stays", "work.passes": "DLQ.transient"}
-    assert all(one["kind"] == "dead_lettered" for one in found)
+    everything = events(7)
+    targets = {
+        event["failed_queue"]: event["target"]["routing_key"]
+        for event in everything
+        if event["failed_queue"] != "work.gone"
+    }
+    assert targets == {"work.stays": "DLQ.work.stays", "work.passes": "DLQ.transient"}
+    assert all(event["kind"] == "dead_lettered" for event in everything)
     assert not [name for name in vhost.queues() if name.startswith("DLQ.")], "nothing is made"
 
 
@@ -140,10 +146,10 @@ def test_declared_deaths_are_seen(
     amqp: Client, start_router: Start, events: Callable[[int], list[dict[str, Any]]]
 ) -> None:
     start_router(POLICIES, "--observe")
-    said = {"queue": "work.a", "exchange": "", "routing_keys": ["work.a"], "reason": "boom", "retry": "never"}
-    amqp.publish("one", key="work.a", exchange="dlx-router.declared", headers={"dlx-death": json.dumps(said)})
-    (told,) = events(1)
-    assert (told["kind"], told["reason"], told["cause"]) == ("dead_lettered", "application:boom", "never_retry")
+    declaration = {"queue": "work.a", "exchange": "", "routing_keys": ["work.a"], "reason": "boom", "retry": "never"}
+    amqp.publish("one", key="work.a", exchange="dlx-router.declared", headers={"dlx-death": json.dumps(declaration)})
+    (event,) = events(1)
+    assert (event["kind"], event["reason"], event["cause"]) == ("dead_lettered", "application:boom", "never_retry")
     assert amqp.depth(INBOX) == 1
 
 

@@ -68,9 +68,9 @@ def private_node(broker: brokers.Broker) -> Iterator[brokers.Node]:
 @pytest.fixture
 def private(private_node: brokers.Node) -> Iterator[Vhost]:
     """A vhost on a node that may be stopped, killed and filled."""
-    one = Vhost.make(private_node, f"private-{next(_numbers)}")
-    yield one
-    one.close()
+    vhost = Vhost.make(private_node, f"private-{next(_numbers)}")
+    yield vhost
+    vhost.close()
 
 
 def _on(vhost: Vhost) -> dict[str, str]:
@@ -182,7 +182,7 @@ def test_an_alarm_pauses_the_router_and_costs_nothing(
             assert router.metric("settled_total") == settled
         router.await_ready()
         assert {letter.body for letter in take_many(amqp, "arrived", 1000)} == {
-            str(one).encode() for one in range(1000)
+            str(number).encode() for number in range(1000)
         }
         eventually(lambda: router.metric("in_flight") == 0)
         assert amqp.depth("arrived") == 0, "no copies: nothing was taken for lost while the broker was blocked"
@@ -202,16 +202,16 @@ def test_doctor_sees_alarms_and_says_what_ends_them(
 
     def told() -> dict[str, str]:
         done = in_a_process("doctor", "--json", "--policies", str(tmp_path), **urls)
-        (one,) = [one for one in json.loads(done.stdout) if one["check"] == "alarms"]
-        return {str(key): str(value) for key, value in one.items()}
+        (check,) = [row for row in json.loads(done.stdout) if row["check"] == "alarms"]
+        return {str(key): str(value) for key, value in check.items()}
 
     with kind(private) as alarm:
         alarm()
-        found = eventually(lambda: (one := told())["level"] == "error" and one, 10)
-        assert found
-        assert resource in found["found"]
-        assert node in found["found"]
-        assert "rabbitmq-diagnostics" in found["fix"]
+        alarms = eventually(lambda: (answer := told())["level"] == "error" and answer, 10)
+        assert alarms
+        assert resource in alarms["found"]
+        assert node in alarms["found"]
+        assert "rabbitmq-diagnostics" in alarms["fix"]
     assert eventually(lambda: told()["level"] == "ok", 10)
 
 
@@ -398,7 +398,7 @@ def test_a_catch_all_policy_that_comes_later_stops_the_router_within_a_minute(
 ) -> None:
     router = start_router(POLICY)
     vhost.policy("short", ".*", {"max-length": 5})
-    eventually(lambda: (said := router.ask("/readyz"))[0] == 503 and "short" in said[1], within=70, every=0.5)
+    eventually(lambda: (answer := router.ask("/readyz"))[0] == 503 and "short" in answer[1], within=70, every=0.5)
     pour(amqp, INBOX, ["waits"], _death("work.a"))
     eventually(lambda: amqp.depth(INBOX) == 1)
     assert consistently(lambda: amqp.depth(INBOX) == 1)
@@ -433,7 +433,7 @@ policies:
 """
 
 
-def _told(router: Router, name: str, **labels: str) -> float | None:
+def _gauge(router: Router, name: str, **labels: str) -> float | None:
     """The sample of exactly these labels, or None where there is none."""
     return router.metrics().get((f"dlx_router_{name}", frozenset(labels.items())))
 
@@ -450,13 +450,13 @@ def test_letters_in_a_rung_are_counted_after_a_restart_too_and_not_once_the_vhos
         for number in range(3):
             amqp.publish(str(number), key="work.b")
             amqp.fail("work.b")
-    eventually(lambda: _told(router, "waiting", rung="60000") == 3, within=25, every=0.2)
+    eventually(lambda: _gauge(router, "waiting", rung="60000") == 3, within=25, every=0.2)
     assert router.stop() == 0
     router.start()
-    eventually(lambda: _told(router, "waiting", rung="60000") == 3, within=25, every=0.2)
-    assert _told(router, "waiting", rung="5000") is None, "what does not exist is absent, not zero"
+    eventually(lambda: _gauge(router, "waiting", rung="60000") == 3, within=25, every=0.2)
+    assert _gauge(router, "waiting", rung="5000") is None, "what does not exist is absent, not zero"
     vhost.api.delete(f"vhosts/{vhost.quoted}").raise_for_status()
-    eventually(lambda: _told(router, "waiting", rung="60000") is None)
+    eventually(lambda: _gauge(router, "waiting", rung="60000") is None)
 
 
 @pytest.mark.slow
@@ -469,9 +469,9 @@ def test_the_oldest_letter_of_a_dead_letter_queue_is_told_where_the_broker_tells
         amqp.publish("old", key="work.a", timestamp=stamp)
     eventually(lambda: router.metric("settled_total", action="dead_letter") == 2)
     within = 40  # the broker counts every 5 s, and we look every 10 s
-    oldest = partial(_told, router, "oldest_letter_timestamp_seconds", queue="DLQ.work.a")
+    oldest = partial(_gauge, router, "oldest_letter_timestamp_seconds", queue="DLQ.work.a")
     eventually(lambda: oldest() == 1_700_000_000, within, every=0.2)
-    assert _told(router, "oldest_letter_timestamp_seconds", queue=PARKING) is None
+    assert _gauge(router, "oldest_letter_timestamp_seconds", queue=PARKING) is None
 
 
 @pytest.mark.usefixtures("newest")
@@ -499,8 +499,8 @@ def test_a_management_password_that_is_renewed_in_its_file_is_used(
     dying_queue(amqp, "work.a")
     amqp.publish("old", key="work.a", timestamp=1_700_000_000)
     secret.write_text(vhost.management_url, encoding="utf-8")
-    told = partial(_told, router, "oldest_letter_timestamp_seconds", queue="DLQ.work.a")
-    eventually(lambda: told() == 1_700_000_000, within=40, every=0.2)
+    oldest = partial(_gauge, router, "oldest_letter_timestamp_seconds", queue="DLQ.work.a")
+    eventually(lambda: oldest() == 1_700_000_000, within=40, every=0.2)
     assert "0utdated" not in router.output
 
 
@@ -555,17 +555,17 @@ def test_replicas_with_a_key_file_share_the_letters(amqp: Client, start_router: 
     _scene(amqp)
     key = tmp_path / "key"
     key.write_text(KEY, encoding="utf-8")
-    one, two = (start_router(POLICY, PROVENANCE_KEY_FILE=str(key), PREFETCH="10") for _ in range(2))
-    with frozen(one), frozen(two):
+    first, second = (start_router(POLICY, PROVENANCE_KEY_FILE=str(key), PREFETCH="10") for _ in range(2))
+    with frozen(first), frozen(second):
         pour(amqp, "work.a", [str(number) for number in range(200)])
     assert len({letter.body for letter in take_many(amqp, "arrived", 200)}) == 200
-    assert one.metric("deliveries_total") > 0
-    assert two.metric("deliveries_total") > 0
+    assert first.metric("deliveries_total") > 0
+    assert second.metric("deliveries_total") > 0
     amqp.queue("work.b", dead_letter_exchange=INBOX)
     pour(amqp, "work.b", ["waits"])
     amqp.fail("work.b")
     assert amqp.take("work.b").deaths[0]["count"] == 1  # whichever replica releases it reads the other's record
-    assert KEY not in one.output + two.output
+    assert KEY not in first.output + second.output
 
 
 def test_a_waiting_letter_is_known_to_the_router_of_tomorrow(amqp: Client, start_router: Start) -> None:

@@ -77,18 +77,18 @@ def outage(amqp: Client, vhost: Vhost, start_router: Callable[..., Router], prob
     law(events(vhost.amqp_url), router, most_probes=int(heals_after_s / probe_s) + 2)
 
 
-def law(told: list[dict[str, Any]], router: Router, *, most_probes: int) -> None:
-    assert {one["kind"] for one in told} <= {"retried", "held", "released"}
-    assert max(one["attempts"] for one in told) <= 2
-    assert 1 <= sum(one.get("breaker") == "probe" for one in told) <= most_probes
+def law(journaled: list[dict[str, Any]], router: Router, *, most_probes: int) -> None:
+    assert {event["kind"] for event in journaled} <= {"retried", "held", "released"}
+    assert max(event["attempts"] for event in journaled) <= 2
+    assert 1 <= sum(event.get("breaker") == "probe" for event in journaled) <= most_probes
     policies = load_policies(router.policies).policies
-    for one in told:
-        if one["kind"] in {"retried", "held"}:
-            policy = policies.resolve(vhost=one["vhost"], queue="shop", reason=one["reason"], queue_type=None)
-            again = decide(letter_of(one), policy, one["ts_ms"], 0.0, partial(verdict_of, one))
-            due_ms = one["due_ms"] if one["kind"] == "held" else one["ts_ms"]
+    for event in journaled:
+        if event["kind"] in {"retried", "held"}:
+            policy = policies.resolve(vhost=event["vhost"], queue="shop", reason=event["reason"], queue_type=None)
+            again = decide(letter_of(event), policy, event["ts_ms"], 0.0, partial(verdict_of, event))
+            due_ms = event["due_ms"] if event["kind"] == "held" else event["ts_ms"]
             assert isinstance(again, Retry | Hold)
-            assert (KIND_OF[again.action], again.due_ms, again.attempts) == (one["kind"], due_ms, one["attempts"])
+            assert (KIND_OF[again.action], again.due_ms, again.attempts) == (event["kind"], due_ms, event["attempts"])
 
 
 @contextmanager

@@ -55,9 +55,9 @@ def source(amqp: Client, **arguments: int) -> None:
     amqp.queue("source", "quorum", **arguments)
 
 
-def says(router: Router, *told: str) -> bool:
+def says(router: Router, *words: str) -> bool:
     status, text = router.ask("/readyz")
-    return status == 503 and all(one in text for one in told)
+    return status == 503 and all(word in text for word in words)
 
 
 def nothing_returned(router: Router) -> bool:

@@ -83,9 +83,14 @@ def test_a_letter_that_cannot_be_written_costs_its_neighbours_no_returns(
 @pytest.mark.parametrize("member", ["queue", "exchange", "routing_keys"])
 def test_a_declared_death_with_half_a_character_is_quarantined(amqp: Client, start_router: Start, member: str) -> None:
     router = start_router(PLAIN)
-    said: dict[str, Any] = {"queue": "work.a", "exchange": "", "routing_keys": ["work.a"], "reason": "application"}
-    said[member] = ["\ud83d"] if member == "routing_keys" else "\ud83d"
-    amqp.publish("odd", key="", exchange="dlx-router.declared", headers={"dlx-death": json.dumps(said)})
+    declaration: dict[str, Any] = {
+        "queue": "work.a",
+        "exchange": "",
+        "routing_keys": ["work.a"],
+        "reason": "application",
+    }
+    declaration[member] = ["\ud83d"] if member == "routing_keys" else "\ud83d"
+    amqp.publish("odd", key="", exchange="dlx-router.declared", headers={"dlx-death": json.dumps(declaration)})
     assert amqp.take(QUARANTINE).body == b"odd"
     rests(router)
     assert "session.ended" not in router.output

@@ -55,7 +55,7 @@ def full(scene: Scene, queue: str, kind: str = "classic") -> str:
 
 
 def numbers(scene: Scene, queue: str, count: int) -> list[int]:
-    return [int(one.body) for one in take_many(scene.amqp, queue, count)]
+    return [int(message.body) for message in take_many(scene.amqp, queue, count)]
 
 
 def test_each_message_goes_on_once_and_in_order(scene: Scene) -> None:
@@ -91,7 +91,7 @@ def test_the_oldest_die_where_the_queue_is_too_long_for_its_target(scene: Scene)
     pour(scene.amqp, "short.in", (str(n) for n in range(40)))
     eventually(lambda: scene.amqp.exists("DLQ.short.in") and scene.amqp.depth("DLQ.short.in") >= 29)
     dead = take_many(scene.amqp, "DLQ.short.in", 29)
-    assert [int(one.body) for one in dead[:20]] == list(range(20))
+    assert [int(message.body) for message in dead[:20]] == list(range(20))
     letter = dead[0]
     assert deaths(letter) == [("short.in", "maxlen", 1)]
     assert letter.deaths[0]["exchange"] == ""
@@ -99,9 +99,9 @@ def test_the_oldest_die_where_the_queue_is_too_long_for_its_target(scene: Scene)
     assert letter.headers["x-first-death-reason"] == "maxlen"
     assert (record(letter)["failed_queue"], record(letter)["reason"]) == ("short.in", "maxlen")
     assert scene.amqp.take("short.out").body == b"first"
-    living = [int(one.body) for one in take_many(scene.amqp, "short.out", 10)]
-    rest = [one for queue in ("short.out", "DLQ.short.in") if (one := scene.amqp.get(queue)) is not None]
-    everything = [*living, *(int(one.body) for one in dead), *(int(one.ack().body) for one in rest)]
+    living = [int(message.body) for message in take_many(scene.amqp, "short.out", 10)]
+    rest = [head for queue in ("short.out", "DLQ.short.in") if (head := scene.amqp.get(queue)) is not None]
+    everything = [*living, *(int(message.body) for message in dead), *(int(message.ack().body) for message in rest)]
     assert sorted(everything) == list(range(40)), "each of them once"
     assert living == sorted(living), "the living in their order"
 
@@ -178,7 +178,7 @@ def test_what_has_no_route_is_held_in_a_strict_relay_too_and_does_not_block_the_
     held = scene.settled("hold")
     for key in ("one.astray", "two.astray", "three.astray"):
         scene.amqp.publish(key, exchange="amq.topic", key=key)
-    assert [one.body for one in take_many(scene.amqp, "astray.out", 2)] == [b"two.astray", b"three.astray"]
+    assert [message.body for message in take_many(scene.amqp, "astray.out", 2)] == [b"two.astray", b"three.astray"]
     eventually(lambda: scene.settled("hold") > held)
     scene.amqp.bind("astray.out", "amq.direct", "one.astray")
     assert scene.amqp.take("astray.out", within=30).body == b"one.astray"

@@ -31,9 +31,9 @@ NOT_SERVED: Final = "version: 1\npolicies: [{name: w, match: '#', vhost: other}]
 
 
 def _policy(prefix: str, attached: str = "") -> str:
-    said = POLICY.format(prefix=prefix)
+    text = POLICY.format(prefix=prefix)
     source = f"{{queue: {attached}, accept-delivery-limit: true, dead-letter-exchanges: [amq.fanout, '']}}"
-    return said + (f"attachments: [{source}]\n" if attached else "")
+    return text + (f"attachments: [{source}]\n" if attached else "")
 
 
 def _write(router: Router, text: str) -> None:
@@ -55,14 +55,14 @@ CONNECTIONS: Final = 3  # one that consumes, one that publishes, one that declar
 
 
 def _connections(vhost: Vhost) -> set[str]:
-    found = vhost.get("connections?columns=name,vhost,client_properties")
-    return {one["name"] for one in found if one.get("vhost") == vhost.name and "dlx-router" in str(one)}
+    rows = vhost.get("connections?columns=name,vhost,client_properties")
+    return {row["name"] for row in rows if row.get("vhost") == vhost.name and "dlx-router" in str(row)}
 
 
 def _all_connections(vhost: Vhost) -> set[str]:
     """None before the management API knows all three: it learns of each some seconds late."""
-    found = _connections(vhost)
-    return found if len(found) >= CONNECTIONS else set()
+    names = _connections(vhost)
+    return names if len(names) >= CONNECTIONS else set()
 
 
 def test_a_changed_file_is_noticed_and_judges_the_next_letter(amqp: Client, start_router: Start) -> None:
@@ -74,8 +74,8 @@ def test_a_changed_file_is_noticed_and_judges_the_next_letter(amqp: Client, star
     _write(router, _policy("NEW"))
     eventually(lambda: _revision(router) != old, within=30)
     amqp.publish("two", key="work.a")
-    told = record(amqp.take("NEW.work.a"))
-    assert told["revision"] == _revision(router)
+    fields = record(amqp.take("NEW.work.a"))
+    assert fields["revision"] == _revision(router)
     assert "policies.reloaded" in router.output
 
 
@@ -198,8 +198,8 @@ def test_attachments_that_go_under_load_give_nothing_back(vhost: Vhost, amqp: Cl
     rests(router)
     eventually(lambda: amqp.depth("legacy") + amqp.depth("OLD.work.a") == sum(batches), within=30)
     waiting = take_many(amqp, "legacy", amqp.depth("legacy"))
-    assert not [one for one in waiting if one.headers.get("x-acquired-count", 0) > 1], "never given back"
-    seen = [one.body for one in (*waiting, *take_many(amqp, "OLD.work.a", amqp.depth("OLD.work.a")))]
+    assert not [message for message in waiting if message.headers.get("x-acquired-count", 0) > 1], "never given back"
+    seen = [message.body for message in (*waiting, *take_many(amqp, "OLD.work.a", amqp.depth("OLD.work.a")))]
     assert sorted(map(int, seen)) == [*range(sum(batches))]
     assert (router.metric("given_back_total"), _connections(vhost)) == (0, before)
 
@@ -259,7 +259,7 @@ def _many_reloads(vhost: Vhost, router: Router, *, rounds: int, rate: int, every
         eventually(lambda: router.metric("settled_total", action="dead_letter") >= sent, within=120)
         rests(router)
         queues = ("OLD.work.a", "NEW.work.a")
-        seen = [one.body for queue in queues for one in take_many(amqp, queue, amqp.depth(queue), within=120)]
+        seen = [message.body for queue in queues for message in take_many(amqp, queue, amqp.depth(queue), within=120)]
     assert sorted(map(int, seen)) == [*range(sent)], "each once, none lost"
     assert _connections(vhost) == before, "no reconnect"
     assert (router.metric("given_back_total"), router.metric("publish_refused_total")) == (0, 0)

@@ -26,7 +26,7 @@ policies:
 
 
 def retired(vhost: Vhost) -> list[Any]:
-    return [one for one in events(vhost.amqp_url) if one["kind"] == "retired"]
+    return [event for event in events(vhost.amqp_url) if event["kind"] == "retired"]
 
 
 @pytest.mark.slow
@@ -49,9 +49,11 @@ def test_what_leaves_by_retention_is_journalled_first(
     eventually(lambda: router.metric("settled_total", action="retire") == 5 - left, within=30)
     assert amqp.depth("DLQ.short.a") == left
     assert amqp.depth(RETIRED) == 0
-    told = retired(vhost)
-    assert [base64.b64decode(one["body"]).decode() for one in told] == [f"order-{n}" for n in range(5 - left)]
-    assert {(one["failed_queue"], one["cause"], one["reason"], one["attempts"]) for one in told} == {
+    retirements = retired(vhost)
+    assert [base64.b64decode(event["body"]).decode() for event in retirements] == [
+        f"order-{n}" for n in range(5 - left)
+    ]
+    assert {(event["failed_queue"], event["cause"], event["reason"], event["attempts"]) for event in retirements} == {
         ("short.a", "retention", "rejected", 1)
     }
 
@@ -80,7 +82,7 @@ def test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths(
         amqp.fail("ledger")
     eventually(lambda: amqp.exists("DLQ.ledger") and amqp.depth("DLQ.ledger") == 100, within=30)
     taken = take_many(amqp, "DLQ.ledger", 100)
-    assert [one.body.decode() for one in taken] == [str(number) for number in range(100)]
+    assert [message.body.decode() for message in taken] == [str(number) for number in range(100)]
     assert vhost.get(f"queues/{vhost.quoted}/DLQ.ledger")["arguments"]["x-single-active-consumer"] is True
 
 

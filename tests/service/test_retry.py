@@ -162,13 +162,13 @@ def test_own_queues_have_no_delivery_limit_that_could_be_reached(scene: Scene) -
     scene.amqp.fail(queue)
     scene.amqp.take(queue)
     _deliveries(scene, scene.work("one.limits"))
-    found = {
-        one["name"]: one["arguments"].get("x-delivery-limit")
-        for one in scene.vhost.get(f"queues/{scene.vhost.quoted}?disable_stats=true&enable_queue_totals=true")
-        if one["name"].startswith(("dlx-router.", "DLQ.")) and one["arguments"].get("x-queue-type") == "quorum"
+    limits = {
+        row["name"]: row["arguments"].get("x-delivery-limit")
+        for row in scene.vhost.get(f"queues/{scene.vhost.quoted}?disable_stats=true&enable_queue_totals=true")
+        if row["name"].startswith(("dlx-router.", "DLQ.")) and row["arguments"].get("x-queue-type") == "quorum"
     }
-    assert {INBOX, PARKING, "dlx-router.release", "dlx-router.delay.100", "DLQ.one.limits"} <= set(found)
-    assert set(found.values()) == {2147483647}
+    assert {INBOX, PARKING, "dlx-router.release", "dlx-router.delay.100", "DLQ.one.limits"} <= set(limits)
+    assert set(limits.values()) == {2147483647}
 
 
 def test_a_letter_in_a_dead_letter_queue_may_be_put_back_as_often_as_one_likes(scene: Scene) -> None:
@@ -244,8 +244,8 @@ def test_waits_double_up_to_their_cap_and_are_never_early(scene: Scene, kind: st
         waits.append(time.time() - failed)
         assert time.time() * 1000 >= record(message)["due_ms"]
     message.ack()
-    for wait, said in zip(waits, (0.2, 0.4, 0.6, 0.6), strict=True):
-        assert said - 0.002 <= wait < said + 3, f"{waits}: the clocks are in milliseconds"
+    for wait, least in zip(waits, (0.2, 0.4, 0.6, 0.6), strict=True):
+        assert least - 0.002 <= wait < least + 3, f"{waits}: the clocks are in milliseconds"
 
 
 def test_jitter_varies_waits_within_its_bounds(scene: Scene) -> None:
@@ -308,17 +308,19 @@ def test_on_every_retry_the_consumer_sees_the_first_delivery(scene: Scene, polic
     scene.amqp.bind(queue, scene.amqp.exchange("shop", "topic"), f"order.created.{policy}.{mode}")
     bystander = scene.amqp.queue(f"bystander.{policy}.{mode}")
     scene.amqp.bind(bystander, "shop", bystander)
-    said = {**SAID, "priority": 7, "delivery_mode": mode}
+    properties = {**SAID, "priority": 7, "delivery_mode": mode}
     headers = {
         "CC": [bystander],
         "tenant": "a",
         "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     }
-    scene.amqp.publish(b"\x00\xff", key=f"order.created.{policy}.{mode}", exchange="shop", headers=headers, **said)
+    scene.amqp.publish(
+        b"\x00\xff", key=f"order.created.{policy}.{mode}", exchange="shop", headers=headers, **properties
+    )
     first = _seen(scene.amqp.fail(queue))
     assert first["routing key"] == f"order.created.{policy}.{mode}"
     assert first["headers"] == headers
-    assert {name: first.get(name) for name in said} == said
+    assert {name: first.get(name) for name in properties} == properties
     for _ in range(2):
         assert _seen(scene.amqp.fail(queue)) == first
     assert scene.amqp.depth(bystander) == 1, "its CC copy came from the publisher, and none from a retry"

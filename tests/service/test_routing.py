@@ -258,8 +258,8 @@ def _reach_the_limit(client: Client, queue: str) -> None:
     ],
 )
 def test_each_reason_has_its_own_target(scene: Scene, reason: str, die: Callable[..., None], end: str) -> None:
-    for one in ("end.rejected", "end.expired", "end.maxlen"):
-        scene.amqp.queue(one)
+    for target in ("end.rejected", "end.expired", "end.maxlen"):
+        scene.amqp.queue(target)
     queue = scene.work(f"reasons.{reason}", "quorum", delivery_limit=0, max_length=1)
     die(scene.amqp, queue)
     letter = scene.amqp.take(end)
@@ -270,8 +270,8 @@ def test_each_reason_has_its_own_target(scene: Scene, reason: str, die: Callable
 
 
 def _declared(vhost: Vhost, kind: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = vhost.get(f"{kind}/{vhost.quoted}/{name}")
-    return found
+    document: dict[str, Any] = vhost.get(f"{kind}/{vhost.quoted}/{name}")
+    return document
 
 
 @pytest.mark.parametrize(
@@ -374,8 +374,8 @@ def test_a_letter_that_no_policy_matches_is_parked(amqp: Client, start_router: S
     amqp.publish("hello", key="work", priority=3, headers={"tenant": "a"})
     amqp.fail("work")
     letter = amqp.take(PARKING)
-    said = record(letter)
-    assert (said["state"], said["cause"], said["failed_queue"]) == ("parked", "no_policy", "work")
+    fields = record(letter)
+    assert (fields["state"], fields["cause"], fields["failed_queue"]) == ("parked", "no_policy", "work")
     assert (letter.body, letter.headers["tenant"], deaths(letter)) == (b"hello", "a", [("work", "rejected", 1)])
     assert eventually(lambda: router.metric("settled_total", action="park") == 1)
 
@@ -384,10 +384,15 @@ def test_a_letter_that_no_policy_matches_is_parked(amqp: Client, start_router: S
 def test_a_message_of_unknown_origin_is_parked_and_nothing_is_invented(scene: Scene, queue: str) -> None:
     scene.amqp.publish("hello", key=queue, headers={"tenant": "a"})
     letter = scene.parked()
-    said = record(letter)
-    assert (said["cause"], said["reason"], said["deaths"], said["attempts"]) == ("unknown_origin", "unknown", [], 0)
+    fields = record(letter)
+    assert (fields["cause"], fields["reason"], fields["deaths"], fields["attempts"]) == (
+        "unknown_origin",
+        "unknown",
+        [],
+        0,
+    )
     assert not {name for name in letter.headers if name.startswith("x-")} - FROM_GET
-    assert "first" not in said
+    assert "first" not in fields
 
 
 def test_an_attached_queue_that_a_policy_names_goes_to_its_target(scene: Scene) -> None:
@@ -450,20 +455,20 @@ def _redrive(client: Client, letter: Message, queue: str) -> None:
 def test_redrives_by_hand_start_anew_are_counted_and_end_in_parking(scene: Scene, kind: str) -> None:
     queue = scene.work(f"redriven.{kind}", kind)
     scene.amqp.publish("hello", key=queue, message_id="m-1")
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for redrives in (0, 1):
         scene.amqp.fail(queue)
         assert record(scene.amqp.fail(queue))["state"] == "retrying"
         letter = scene.amqp.take(f"DLQ.{queue}")
-        said = record(letter)
-        assert (said["redrives"], said["attempts"]) == (redrives, 2)
+        fields = record(letter)
+        assert (fields["redrives"], fields["attempts"]) == (redrives, 2)
         assert deaths(letter) == [(queue, "rejected", 2 * (redrives + 1))]
         _redrive(scene.amqp, letter, queue)
     scene.amqp.fail(queue)
     scene.amqp.fail(queue)
     parked = scene.parked()
     assert (record(parked)["cause"], record(parked)["redrives"]) == ("redrive_exhausted", 2)
-    assert (deaths(parked), record(parked)["id"]) == ([(queue, "rejected", 6)], said["id"])
+    assert (deaths(parked), record(parked)["id"]) == ([(queue, "rejected", 6)], fields["id"])
 
 
 def test_a_redrive_to_another_queue_is_judged_as_a_first_death_there(scene: Scene) -> None:
@@ -536,15 +541,15 @@ def test_a_producers_own_value_under_an_alias_is_replaced_and_kept(scene: Scene)
 def _two(broker: brokers.Broker, name: str) -> Iterator[tuple[Vhost, Vhost]]:
     both = Vhost.make(broker, f"{name}-a"), Vhost.make(broker, f"{name} b/ü")
     yield both
-    for one in both:
-        one.close()
+    for vhost in both:
+        vhost.close()
 
 
 @pytest.mark.usefixtures("newest")
 def test_one_router_serves_several_vhosts_and_each_has_its_own_policies(
     broker: brokers.Broker, vhost: Vhost, start_router: Start
 ) -> None:
-    with _two(broker, vhost.name) as (a, b), Client(a.amqp_url) as one, Client(b.amqp_url) as other:
+    with _two(broker, vhost.name) as (a, b), Client(a.amqp_url) as amqp, Client(b.amqp_url) as other:
         router = start_router(
             f"""
             version: 1
@@ -558,13 +563,13 @@ def test_one_router_serves_several_vhosts_and_each_has_its_own_policies(
             """,
             VHOSTS=f"{a.name},{b.name}",
         )
-        for client, end, place in ((one, "DLQ.work", a), (other, "B.work", b)):
+        for client, end, place in ((amqp, "DLQ.work", a), (other, "B.work", b)):
             client.queue("work", dead_letter_exchange=INBOX)
             client.publish("hello", key="work")
             client.fail("work")
             assert record(client.take(end))["vhost"] == place.name
             eventually(partial(router.metric, "settled_total", vhost=place.name))
             assert router.metric("broker_connected", vhost=place.name) == 1
-        assert consistently(lambda: not one.exists("B.work"), 0.1)
+        assert consistently(lambda: not amqp.exists("B.work"), 0.1)
         assert vhost.queues() == []
         assert router.stop() == 0

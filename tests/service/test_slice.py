@@ -26,9 +26,9 @@ def test_a_rejected_letter_reaches_its_dead_letter_queue(amqp: Client, start_rou
     letter = amqp.take("DLQ.work")
     assert (letter.body, letter.headers["tenant"], letter.properties.message_id) == (b"hello", "a", "1")
     assert [(death["queue"], death["reason"], death["count"]) for death in letter.deaths] == [("work", "rejected", 1)]
-    said = record(letter)
-    assert (said["state"], said["cause"], said["policy"]) == ("dead", "attempts_spent", "all")
-    assert letter.headers["dlx-router-id"] == said["id"]
+    fields = record(letter)
+    assert (fields["state"], fields["cause"], fields["policy"]) == ("dead", "attempts_spent", "all")
+    assert letter.headers["dlx-router-id"] == fields["id"]
 
     assert eventually(lambda: router.metric("settled_total", action="dead_letter") == 1)
     assert (amqp.depth("work"), amqp.depth(PARKING), amqp.depth(QUARANTINE)) == (0, 0, 0)

@@ -74,9 +74,9 @@ def _plain_environment() -> Iterator[None]:
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with Collector() as one:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", one.url)
-        yield one
+    with Collector() as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+        yield server
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Traced:
         return self.amqp.queue(name, dead_letter_exchange=INBOX)
 
     def one(self, queue: str, action: str) -> Span:
-        return _one(self.collector, failed_queue=queue, action=action)
+        return _span(self.collector, failed_queue=queue, action=action)
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +129,9 @@ def _work(amqp: Client, name: str) -> str:
     return amqp.queue(name, dead_letter_exchange=INBOX)
 
 
-def _one(collector: Collector, **wanted: Any) -> Span:
-    (found,) = eventually(lambda: collector.processed(**wanted), PATIENCE)
-    return found
+def _span(collector: Collector, **wanted: Any) -> Span:
+    (span,) = eventually(lambda: collector.processed(**wanted), PATIENCE)
+    return span
 
 
 def _fail(amqp: Client, queue: str) -> None:
@@ -163,15 +163,15 @@ def test_a_retry_and_a_dead_letter_are_traces_of_their_own_that_link_to_the_prod
     _fail(amqp, queue)
     retry = traced.one(queue, "retry")
     assert (retry.name, retry.kind, retry.parent_id) == ("process dlx-router.inbox", "CONSUMER", "")
-    told = retry.attributes
-    assert (told["messaging.system"], told["messaging.operation.type"]) == ("rabbitmq", "process")
-    assert told["messaging.destination.name"] == "dlx-router.inbox:orders.new:dlx-router.inbox"
-    assert (told["messaging.message.id"], told["messaging.message.conversation_id"]) == ("m-1", "c-1")
-    assert (told["dlx_router.reason"], told["dlx_router.policy"], told["dlx_router.attempt"]) == (
+    attributes = retry.attributes
+    assert (attributes["messaging.system"], attributes["messaging.operation.type"]) == ("rabbitmq", "process")
+    assert attributes["messaging.destination.name"] == "dlx-router.inbox:orders.new:dlx-router.inbox"
+    assert (attributes["messaging.message.id"], attributes["messaging.message.conversation_id"]) == ("m-1", "c-1")
+    assert (attributes["dlx_router.reason"], attributes["dlx_router.policy"], attributes["dlx_router.attempt"]) == (
         "rejected", "orders", 1,
     )  # fmt: skip
-    assert told["dlx_router.rule"] == "max-delivery-attempts policies.yaml:6"
-    assert (told["dlx_router.failed_queue"], told["dlx_router.delay_ms"]) == (queue, 200)
+    assert attributes["dlx_router.rule"] == "max-delivery-attempts policies.yaml:6"
+    assert (attributes["dlx_router.failed_queue"], attributes["dlx_router.delay_ms"]) == (queue, 200)
     assert retry.resource["service.name"] == "dlx-router"
     assert retry.links == (("producer", TRACE, SPAN),)
     (sent,) = eventually(lambda: collector.children(retry), PATIENCE)
@@ -202,10 +202,10 @@ def test_a_letter_without_a_context_has_a_span_and_no_link_and_gets_no_header(tr
 
 def test_what_only_passes_a_relay_is_told_and_keeps_its_context(traced: Traced) -> None:
     traced.amqp.publish("alive", key="hop.in", headers=PARENT)
-    (told,) = eventually(lambda: traced.collector.processed(action="forward"), PATIENCE)
-    (sent,) = eventually(lambda: traced.collector.children(told), PATIENCE)
-    assert (told.name, sent.name, sent.attributes["dlx_router.way"]) == ("process hop.in", "publish hop", "forward")
-    assert told.roles == {"producer": (TRACE, SPAN)}
+    (forward,) = eventually(lambda: traced.collector.processed(action="forward"), PATIENCE)
+    (sent,) = eventually(lambda: traced.collector.children(forward), PATIENCE)
+    assert (forward.name, sent.name, sent.attributes["dlx_router.way"]) == ("process hop.in", "publish hop", "forward")
+    assert forward.roles == {"producer": (TRACE, SPAN)}
     headers = _taken(traced.amqp, "hop.out").headers
     assert {name: headers[name] for name in PARENT} == PARENT
 
@@ -236,8 +236,8 @@ def test_no_span_has_a_body_a_header_or_a_secret(traced: Traced) -> None:
     assert hidden.links == (), "a header that is redacted is not obeyed either"
     traced.one(tenants, "dead_letter")
     assert _taken(amqp, "kept").routing_key == "dead.very-secret-token"
-    told = b"".join(body for _, _, body in collector.requests)
-    assert not [word for word in (b"secret", b"hush-hush", b"guest", b"tenant=42") if word in told]
+    bodies = b"".join(body for _, _, body in collector.requests)
+    assert not [word for word in (b"secret", b"hush-hush", b"guest", b"tenant=42") if word in bodies]
     assert {sent["authorization"] for _, sent, _ in collector.requests} == {"Bearer hush-hush"}
     assert "hush-hush" not in router.output + router.ask("/metrics")[1]
 
@@ -326,7 +326,7 @@ def test_what_nobody_can_read_is_told_too_and_costs_no_other_span(traced: Traced
     amqp.publish("hostile", key=INBOX, headers={"x-death": "no array", **PARENT})
     parked = traced.one(INBOX, "park")
     assert (parked.failed, parked.attributes["error.type"], parked.links) == (True, "unknown_origin", ())
-    quarantined = _one(collector, action="quarantine")
+    quarantined = _span(collector, action="quarantine")
     assert (quarantined.attributes["error.type"], quarantined.roles) == ("malformed", {"producer": (TRACE, SPAN)})
     (sent,) = eventually(lambda: collector.children(quarantined), PATIENCE)
     assert sent.attributes["messaging.destination.name"] == "dlx-router.quarantine"
@@ -342,9 +342,9 @@ def test_observing_tells_what_would_be_done_and_that_nothing_was(
     amqp.channel.exchange_bind("dlx-router.observe", "old.dlx")
     amqp.publish("hello", key=queue)
     _fail(amqp, queue)
-    told = _one(collector, action="dead_letter")
-    assert told.attributes["dlx_router.observed"] == "true"
-    assert collector.children(told) == []
+    span = _span(collector, action="dead_letter")
+    assert span.attributes["dlx_router.observed"] == "true"
+    assert collector.children(span) == []
 
 
 def test_what_cannot_be_used_is_refused_at_the_start_by_name(

@@ -73,10 +73,10 @@ def test_n_rejections_give_count_n_and_one_letter_id(amqp: Client, start_router:
     _source(amqp, "work.a", kind)
     amqp.publish("one", key="work.a", message_id="m-1")
     failed = [amqp.fail("work.a") for _ in range(3)]
-    assert [sum(death["count"] for death in one.deaths) for one in failed] == [0, 1, 2]
+    assert [sum(death["count"] for death in message.deaths) for message in failed] == [0, 1, 2]
     dead = _dead(amqp, "DLQ.work.a")
     assert [(death["queue"], death["count"]) for death in dead.deaths] == [("work.a", 3)]
-    assert {record(one)["id"] for one in (*failed[1:], dead)} == {dead.headers["dlx-router-id"]}
+    assert {record(message)["id"] for message in (*failed[1:], dead)} == {dead.headers["dlx-router-id"]}
     assert record(dead)["attempts"] == 3
     assert consistently(lambda: amqp.get("work.a") is None)
 
@@ -90,8 +90,8 @@ def test_native_deaths_in_between_keep_the_history_whole_and_most_recent_first(
     amqp.publish("one", key="work.a")
     amqp.fail("work.a")
     dead = _dead(amqp, "DLQ.work.slow")
-    found = [(death["queue"], death["reason"], death["count"]) for death in dead.deaths]
-    assert found == [("work.slow", "expired", 1), ("work.a", "rejected", 1)]
+    history = [(death["queue"], death["reason"], death["count"]) for death in dead.deaths]
+    assert history == [("work.slow", "expired", 1), ("work.a", "rejected", 1)]
     assert dead.headers["x-first-death-queue"] == "work.a"
 
 
@@ -125,9 +125,20 @@ def test_a_retry_looks_like_the_first_delivery(amqp: Client, start_router: Start
     amqp.queue("copies")
     amqp.bind("work.a", amqp.exchange("orders", "topic"), "order.#")
     amqp.bind("copies", "orders", "copy")
-    told = {"type": "order", "priority": 3, "correlation_id": "c-1", "app_id": "shop", "content_type": "text/plain"}
+    properties = {
+        "type": "order",
+        "priority": 3,
+        "correlation_id": "c-1",
+        "app_id": "shop",
+        "content_type": "text/plain",
+    }
     amqp.publish(
-        "one", exchange="orders", key="order.new", headers={"CC": ["copy"], "BCC": ["hidden"]}, delivery_mode=1, **told
+        "one",
+        exchange="orders",
+        key="order.new",
+        headers={"CC": ["copy"], "BCC": ["hidden"]},
+        delivery_mode=1,
+        **properties,
     )
     first = amqp.fail("work.a")
     again = amqp.fail("work.a")
@@ -135,7 +146,7 @@ def test_a_retry_looks_like_the_first_delivery(amqp: Client, start_router: Start
     assert again.headers["CC"] == first.headers["CC"] == ["copy"]
     assert "BCC" not in again.headers
     assert again.properties.delivery_mode == 1
-    assert {name: getattr(again.properties, name) for name in told} == told
+    assert {name: getattr(again.properties, name) for name in properties} == properties
     assert again.properties.message_id is None
     assert amqp.depth("copies") == 1
 
@@ -301,12 +312,12 @@ def test_one_router_serves_several_vhosts(amqp: Client, vhost: Vhost, start_rout
     other = Vhost.make(vhost.broker, f"{vhost.name}-2")
     try:
         router = start_router(RETRIES, VHOSTS=f"{vhost.name},{other.name}")
-        for one in (vhost, other):
-            with Client(one.amqp_url) as client:
+        for place in (vhost, other):
+            with Client(place.amqp_url) as client:
                 _source(client, "work.a")
                 client.publish("one", key="work.a")
                 client.fail("work.a")
                 assert client.take("work.a").deaths[0]["count"] == 1
-            assert router.metric("broker_connected", vhost=one.name) == 1
+            assert router.metric("broker_connected", vhost=place.name) == 1
     finally:
         other.close()

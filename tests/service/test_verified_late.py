@@ -39,8 +39,8 @@ def consumers(amqp: Client) -> int:
 
 
 def says(router: Router, text: str, status: int) -> bool:
-    told = router.ask("/readyz")
-    return told[0] == status and text in told[1]
+    answer = router.ask("/readyz")
+    return answer[0] == status and text in answer[1]
 
 
 def test_what_the_next_returns_would_delete_is_parked_once_the_limit_is_told(

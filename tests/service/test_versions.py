@@ -82,10 +82,12 @@ def test_two_versions_share_an_inbox_and_every_letter(
 
     assert bodies(dead) == sorted(f"letter-{number}" for number in range(LETTERS))
     assert {message.deaths[0]["count"] for message in dead} == {3}
-    told = [record(message) for message in dead]
-    assert {(one["attempts"], one["state"]) for one in told} == {(3, "dead")}
-    assert {one["v"] for one in told} == {1, 2}
-    assert [one for one in told if one["v"] == 1 and one.get("zone") == "north"], "no letter passed through both"
+    records = [record(message) for message in dead]
+    assert {(fields["attempts"], fields["state"]) for fields in records} == {(3, "dead")}
+    assert {fields["v"] for fields in records} == {1, 2}
+    assert [fields for fields in records if fields["v"] == 1 and fields.get("zone") == "north"], (
+        "no letter passed through both"
+    )
     settled = [router.metric("settled_total", action="dead_letter") for router in (older, later)]
     assert min(settled) > 0
     assert sum(settled) == LETTERS
@@ -112,9 +114,9 @@ def indexed(router: Router) -> int:
     """Letters that the index calls dead, each with the whole journey: three decisions."""
     status, text = router.ask("/api/v1/letters?limit=1000")
     assert status == 200, text
-    found = [one for one in json.loads(text)["letters"] if one["state"] == "dead"]
-    assert all(one["attempts"] == 3 for one in found)
-    return len(found)
+    dead = [letter for letter in json.loads(text)["letters"] if letter["state"] == "dead"]
+    assert all(letter["attempts"] == 3 for letter in dead)
+    return len(dead)
 
 
 @pytest.mark.usefixtures("newest")
@@ -156,10 +158,10 @@ def waiting(amqp: Client) -> Message:
 
 def release(amqp: Client, letter: Message, key_file: Path, *, lacks: tuple[str, ...] = (), **members: Any) -> None:
     """The wait is over, and another version wrote the record."""
-    told = record(letter) | {"due_ms": int(time.time() * 1000)} | members
-    told = {name: value for name, value in told.items() if name not in {"mac", *lacks}}
+    fields = record(letter) | {"due_ms": int(time.time() * 1000)} | members
+    fields = {name: value for name, value in fields.items() if name not in {"mac", *lacks}}
     key = blake2b(key_file.read_bytes().strip(), digest_size=32, person=b"dlx-router").digest()
-    head = json.dumps(told, separators=(",", ":")).encode()[:-1]
+    head = json.dumps(fields, separators=(",", ":")).encode()[:-1]
     mac = blake2b(head, digest_size=16, key=key).hexdigest()
     headers = {**letter.headers, "dlx-router": f'{head.decode()},"mac":"{mac}"}}'}
     amqp.publish(letter.body, key=letter.routing_key, exchange=RELEASE, headers=headers)

@@ -16,9 +16,9 @@ def router(tmp_path: Path) -> Iterator[Router]:
     (tmp_path / "p.yaml").write_text("version: 1\npolicies: [{name: a, queue: a}]\n", encoding="utf-8")
     url = f"amqp://guest:s3cret@127.0.0.1:{free_port()}/"
     env = {"INDEX_PATH": str(tmp_path / "index")}
-    one = Router(amqp_url=url, policies=tmp_path, log=tmp_path / "log", env=env).start(wait=False)
-    yield one
-    one.stop()
+    process = Router(amqp_url=url, policies=tmp_path, log=tmp_path / "log", env=env).start(wait=False)
+    yield process
+    process.stop()
 
 
 ASKED = {"letters": "/letters", "tasks": "/tasks", "queues": "/queues", "audits": "/audits"}

@@ -52,13 +52,13 @@ SCALARS: Final = [
     st.booleans().map(lambda truth: Value("boolean", truth)),
 ]
 ARRAYS: Final = st.one_of(
-    *(st.lists(one, max_size=4).map(lambda found: Value("array", tuple(found))) for one in SCALARS)
+    *(st.lists(scalar, max_size=4).map(lambda items: Value("array", tuple(items))) for scalar in SCALARS)
 )
 VALUES: Final = st.recursive(
     st.one_of(st.just(NULL), ARRAYS, *SCALARS),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=4).map(lambda found: Value("list", tuple(found))),
-        st.lists(st.tuples(inner, inner), max_size=4).map(lambda found: Value("map", tuple(found))),
+        st.lists(inner, max_size=4).map(lambda items: Value("list", tuple(items))),
+        st.lists(st.tuples(inner, inner), max_size=4).map(lambda items: Value("map", tuple(items))),
         st.tuples(inner, inner).map(lambda pair: Value("described", pair)),
     ),
     max_leaves=20,
@@ -172,8 +172,8 @@ def of(kind: str, number: int = 1) -> Value:
     ],
 )
 def test_what_no_header_can_hold(value: Value, why: str) -> None:
-    for said in (message(application=[(string("k"), value)]), message(annotations=[(symbol("x-k"), value)])):
-        assert (why in (found := objection(said, NEW)), bool(found)) == (True, bool(why))
+    for data in (message(application=[(string("k"), value)]), message(annotations=[(symbol("x-k"), value)])):
+        assert (why in (reason := objection(data, NEW)), bool(reason)) == (True, bool(why))
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_what_no_header_can_hold(value: Value, why: str) -> None:
     ],
 )
 def test_what_only_older_brokers_cannot_convert(value: Value, version: tuple[int, ...], why: str) -> None:
-    found = objection(message(application=[(string("k"), value)]), version)
-    assert (why in found, bool(found)) == (True, bool(why))
+    reason = objection(message(application=[(string("k"), value)]), version)
+    assert (why in reason, bool(reason)) == (True, bool(why))
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_what_only_older_brokers_cannot_convert(value: Value, version: tuple[int
     ],
 )
 def test_what_no_property_can_hold(said: dict[str, Any], why: str) -> None:
-    found = objection(message(**said), NEW)
-    assert (why in found, bool(found)) == (True, bool(why))
+    reason = objection(message(**said), NEW)
+    assert (why in reason, bool(reason)) == (True, bool(why))
 
 
 def test_what_is_nested_too_deep_is_told() -> None:
@@ -225,9 +225,9 @@ def test_what_is_nested_too_deep_is_told() -> None:
 def test_what_is_kept_lasts_and_says_why() -> None:
     came = message(application=[(string("k"), U)], annotations=[(symbol("x-a"), U), (symbol("x-why"), string("old"))])
     copy = kept(came, {"x-why": "new"})
-    found = {one.code: one.value for one in sections(copy)}
-    assert found[HEADER].of == (TRUE, NULL)  # no end of its time
-    assert found[0x72].of == ((symbol("x-why"), string("new")), (symbol("x-a"), U))
+    values = {section.code: section.value for section in sections(copy)}
+    assert values[HEADER].of == (TRUE, NULL)  # no end of its time
+    assert values[0x72].of == ((symbol("x-why"), string("new")), (symbol("x-a"), U))
     at = came.index(encode(Value("ulong", 0x73)))
     assert copy.endswith(came[at - 1 :])
     assert kept(encode(composite(HEADER)), {"x-why": "a name that is no text: \udcff"})

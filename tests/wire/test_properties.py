@@ -196,14 +196,14 @@ def test_a_publication_without_a_publish_number_has_none(headers: bytes) -> None
         },
     )
 )  # fmt: skip
-def test_where_each_property_lies_is_told_without_a_gap(said: dict[str, Any]) -> None:
-    section = properties.build(**said)
+def test_where_each_property_lies_is_told_without_a_gap(values: dict[str, Any]) -> None:
+    section = properties.build(**values)
     where = properties.spans(section, 0)
-    assert list(where) == [name for name in where if name in said and (name != "headers" or said[name])]
+    assert list(where) == [name for name in where if name in values and (name != "headers" or values[name])]
     assert [start for start, _ in where.values()] == [2, *(stop for _, stop in where.values())][: len(where)]
     assert max([2, *(stop for _, stop in where.values())]) == len(section)
     for name, (start, stop) in where.items():
         value = section[start:stop]
         length = {"headers": 4, "timestamp": 0, "delivery_mode": 0, "priority": 0}.get(name, 1)
-        known = said[name] if isinstance(said[name], bytes) else said[name].to_bytes(stop - start)
+        known = values[name] if isinstance(values[name], bytes) else values[name].to_bytes(stop - start)
         assert value[length:] == known

@@ -128,11 +128,11 @@ def test_a_death_that_names_a_field_twice_counts_the_first() -> None:
 
 def test_a_name_that_comes_twice_is_found_once_and_removed_wholly() -> None:
     first, between, second = table.long_(b"k", 1), table.boolean(b"b", True), table.long_(b"k", 2)
-    found = table.entries(first + between + second)
-    assert found[b"k"] == (0, 2, len(first))
-    assert table.splice(first + between + second, found, {b"k"}, b"") == between
-    assert table.splice(first + between + second, found, {b"b"}, b"") == first + second
-    assert table.splice(first + between + second, found, set(), b"") == first + between + second
+    positions = table.entries(first + between + second)
+    assert positions[b"k"] == (0, 2, len(first))
+    assert table.splice(first + between + second, positions, {b"k"}, b"") == between
+    assert table.splice(first + between + second, positions, {b"b"}, b"") == first + second
+    assert table.splice(first + between + second, positions, set(), b"") == first + between + second
 
 
 def test_splice_ignores_names_that_are_not_there_and_appends_behind() -> None:
@@ -192,10 +192,10 @@ def test_an_array_is_decoded_from_its_payload() -> None:
 
 
 def _pieces(raw: bytes) -> list[bytes]:
-    found = table.entries(raw)
-    spans = list(found.values())
-    if isinstance(found, table.Entries):
-        spans += [span for _, span in found.twins]
+    positions = table.entries(raw)
+    spans = list(positions.values())
+    if isinstance(positions, table.Entries):
+        spans += [span for _, span in positions.twins]
     return [raw[start:stop] for start, _, stop in sorted(spans)]
 
 

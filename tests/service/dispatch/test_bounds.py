@@ -50,9 +50,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    one = Clock()
-    monkeypatch.setattr(settler, "time", one)
-    return one
+    fake = Clock()
+    monkeypatch.setattr(settler, "time", fake)
+    return fake
 
 
 def _worker(session: Session, queue: str, probe: SerialPublisher | None = None) -> tuple[Worker, Sent, Taken]:
@@ -172,13 +172,13 @@ async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looke
     assert job.action is Action.HOLD
     _, key, section = session.encoder.write(job, b"")
     later = Session({}).decider
-    found = leads(
+    ways = leads(
         [
             Attachment(Selector(SelectorKind.MATCH, name), RELAY, None, SOURCE, Target(exchange))
             for name, exchange in attached
         ]
     )
-    later.in_force = InForce.of(later.in_force.rules, "/", leads=found)
+    later.in_force = InForce.of(later.in_force.rules, "/", leads=ways)
     header = struct.pack(">HHQ", 60, 0, 1) + section
     comes = frames.Delivery(1, b"c", 1, False, NAMES.release.encode(), key, header, b"x")  # noqa: FBT003 - AMQP order
     wait_over = time.time() + 60

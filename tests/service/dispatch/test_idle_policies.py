@@ -37,8 +37,8 @@ IN_AN_HOUR: Final = {**KEPT, "auto-delete-dead-letter-queue-after": 3_600_000}
 @pytest.fixture
 async def provision(vhost: Vhost, amqp: Client) -> AsyncIterator[TargetResources]:
     amqp.queue("work")
-    async with replicas(vhost, 1) as (one,):
-        yield one.session.provision
+    async with replicas(vhost, 1) as (replica,):
+        yield replica.session.provision
 
 
 def settings(definition: dict[str, Any]) -> dict[str, Setting]:
@@ -46,7 +46,7 @@ def settings(definition: dict[str, Any]) -> dict[str, Setting]:
 
 
 def in_force(definition: dict[str, Any], **on: dict[str, Any]) -> Resolved:
-    overlays = {reason: settings(one) for reason, one in on.items()}
+    overlays = {reason: settings(overlay) for reason, overlay in on.items()}
     selector = Selector(SelectorKind.MATCH, "#")
     policy = Policy("p", selector, SOURCE, definition=settings(definition), on=overlays)
     return Resolved(Rules(ordered([policy]), NAMES, 0), "/", {})

@@ -83,11 +83,11 @@ async def replicas(vhost: Vhost, number: int) -> AsyncIterator[list[Replica]]:
     await there.ensure_core()
     host, login, _ = there._address
     links = [await open_link(host, login, tls=None, heartbeat=10, name=f"replica {at}") for at in range(number)]
-    found = [Replica(there, link) for link in links]
-    for one in found:
-        await one.open()
+    members = [Replica(there, link) for link in links]
+    for replica in members:
+        await replica.open()
     try:
-        yield found
+        yield members
     finally:
         for link in links:
             await link.close()
@@ -97,7 +97,7 @@ async def replicas(vhost: Vhost, number: int) -> AsyncIterator[list[Replica]]:
 @contextmanager
 def emptied(vhost: Vhost) -> Any:
     """What somebody takes out of the dead-letter queue, who never consumes it: so it is unused."""
-    found: list[str] = []
+    bodies: list[str] = []
     over = threading.Event()
 
     def take() -> None:
@@ -109,14 +109,14 @@ def emptied(vhost: Vhost) -> Any:
                     client.channel = client.connection.channel()
                     message = None
                 if message is not None:
-                    found.append(message.ack().body.decode())
+                    bodies.append(message.ack().body.decode())
                 else:
                     over.wait(0.001)
 
     thread = threading.Thread(target=take)
     thread.start()
     try:
-        yield found
+        yield bodies
     finally:
         over.set()
         thread.join(20)
@@ -142,20 +142,20 @@ async def none_is_lost(vhost: Vhost, amqp: Client, number: int, for_s: float) ->
     deletions: list[None] = []
     gap_s = GAP_S if number == 1 else LONG_GAP_S
     async with replicas(vhost, number) as all_:
-        with emptied(vhost) as found:
-            reaping = [asyncio.create_task(one.reap(lambda: deletions.append(None))) for one in all_]
-            await asyncio.gather(*(one.publish(for_s, f"{at}", gap_s) for at, one in enumerate(all_)))
-            for one in all_:
-                await one.wait()
+        with emptied(vhost) as bodies:
+            reaping = [asyncio.create_task(replica.reap(lambda: deletions.append(None))) for replica in all_]
+            await asyncio.gather(*(replica.publish(for_s, f"{at}", gap_s) for at, replica in enumerate(all_)))
+            for replica in all_:
+                await replica.wait()
             for task in reaping:
                 task.cancel()
             await asyncio.gather(*reaping, return_exceptions=True)
             await asyncio.to_thread(eventually, lambda: not amqp.exists(DLQ) or amqp.depth(DLQ) == 0, 20)
-    settled = {f"{at} {tag}" for at, one in enumerate(all_) for tag in one.taken.settled}
-    lost = settled - set(found)
+    settled = {f"{at} {tag}" for at, replica in enumerate(all_) for tag in replica.taken.settled}
+    lost = settled - set(bodies)
     lost -= await asyncio.to_thread(waiting, amqp, lost)
     assert not lost, f"{len(lost)} of {len(settled)} letters lost, {len(deletions)} deletions"
-    assert not [one.session.troubles for one in all_ if one.session.troubles]
+    assert not [replica.session.troubles for replica in all_ if replica.session.troubles]
     return len(settled), len(deletions)
 
 
@@ -179,14 +179,14 @@ async def test_none_is_lost_over_a_minute_and_two_replicas(vhost: Vhost, amqp: C
 
 async def test_who_publishes_keeps_others_from_deleting(vhost: Vhost, amqp: Client) -> None:
     amqp.queue(DLQ)
-    async with replicas(vhost, 2) as (one, other):
-        await one.in_use.hold(DLQ)
+    async with replicas(vhost, 2) as (replica, other):
+        await replica.in_use.hold(DLQ)
         await other.in_use.hold(DLQ)
         with pytest.raises(Busy):
-            await one.in_use.delete(DLQ)
+            await replica.in_use.delete(DLQ)
         assert amqp.exists(DLQ)
         await other.in_use.release(DLQ)
-        await one.in_use.delete(DLQ)
+        await replica.in_use.delete(DLQ)
         assert not amqp.exists(DLQ)
     eventually(lambda: not [name for name in vhost.queues() if ".in-use." in name])
 
@@ -194,12 +194,12 @@ async def test_who_publishes_keeps_others_from_deleting(vhost: Vhost, amqp: Clie
 async def test_who_comes_while_it_is_deleted_waits(vhost: Vhost, amqp: Client) -> None:
     amqp.queue(DLQ)
     amqp.publish("a", key=DLQ)
-    async with replicas(vhost, 2) as (one, other):
-        await one.in_use.hold(DLQ)
+    async with replicas(vhost, 2) as (replica, other):
+        await replica.in_use.hold(DLQ)
         for _ in range(20):
             holding = asyncio.create_task(other.in_use.hold(DLQ))
             with pytest.raises(Busy):  # it is not empty
-                await one.in_use.delete(DLQ)
+                await replica.in_use.delete(DLQ)
             await holding
             await other.in_use.release(DLQ)
     assert amqp.depth(DLQ) == 1
@@ -207,9 +207,9 @@ async def test_who_comes_while_it_is_deleted_waits(vhost: Vhost, amqp: Client) -
 
 async def test_a_lock_that_is_lost_is_had_again_with_the_next_letter(vhost: Vhost, amqp: Client) -> None:
     amqp.queue("work")
-    async with replicas(vhost, 1) as (one,):
-        provision = one.session.provision
-        policy = one.session.decider.in_force.policy_of("work", "rejected")
+    async with replicas(vhost, 1) as (replica,):
+        provision = replica.session.provision
+        policy = replica.session.decider.in_force.policy_of("work", "rejected")
         assert policy is not None
         resource = dead_letter_resource(policy, DLQ, "", "work")
         await provision.prepare([resource])
@@ -224,20 +224,20 @@ async def test_a_lock_that_is_lost_is_had_again_with_the_next_letter(vhost: Vhos
 async def test_more_queues_than_locks_share_one(vhost: Vhost, amqp: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlx_router.service.dispatch.in_use.MOST", 1)
     names = [amqp.queue(f"DLQ.{at}") for at in range(3)]
-    async with replicas(vhost, 2) as (one, other):
+    async with replicas(vhost, 2) as (replica, other):
         for name in names:
-            await one.in_use.hold(name)
+            await replica.in_use.hold(name)
         for name in names:
             with pytest.raises(Busy):
                 await other.in_use.delete(name)
-            await one.in_use.release(name)
+            await replica.in_use.release(name)
         for name in names:
             await other.in_use.delete(name)
             assert not amqp.exists(name)
 
 
 async def test_without_rights_nothing_is_deleted_and_letters_go_on(vhost: Vhost, amqp: Client) -> None:
-    async with replicas(vhost, 1) as (one,):
+    async with replicas(vhost, 1) as (replica,):
 
         class Refusing:
             blocked, is_open = False, True
@@ -251,4 +251,4 @@ async def test_without_rights_nothing_is_deleted_and_letters_go_on(vhost: Vhost,
         with pytest.raises(Busy):
             await locks.delete(DLQ)
         assert amqp.exists(DLQ)
-        assert one.link.is_open
+        assert replica.link.is_open

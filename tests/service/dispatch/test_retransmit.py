@@ -110,16 +110,16 @@ def test_a_second_target_that_goes_during_recovery_leaves_no_letter_unanswered(
     for exchange in ("first", "second"):
         amqp.exchange(exchange, "fanout")
         amqp.bind(amqp.queue(f"{exchange}.dead"), exchange)
-    one, other = dying_queue(amqp, "one.work"), dying_queue(amqp, "other.work")
+    source, other = dying_queue(amqp, "one.work"), dying_queue(amqp, "other.work")
     router = start_router(TWO_TARGETS, UNROUTABLE_GRACE="60s")
-    for queue, target in ((one, "first"), (other, "second")):
+    for queue, target in ((source, "first"), (other, "second")):
         pour(amqp, queue, ["known"])
         amqp.take(f"{target}.dead")
     for exchange in ("first", "second"):
         amqp.channel.exchange_delete(exchange)
     channel = amqp.connection.channel()
     for n in range(100):
-        channel.basic_publish("", (one, other)[n % 2], str(n).encode())
+        channel.basic_publish("", (source, other)[n % 2], str(n).encode())
     eventually(lambda: router.metric("publish_refused_total", cause="closed") >= 1)
     for exchange in ("first", "second"):
         amqp.exchange(exchange, "fanout")

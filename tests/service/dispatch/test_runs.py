@@ -64,12 +64,12 @@ class Kind:
         if self.broken:
             headers += b"\x03abcZ"
         body = (mark + b"b" * self.body) if self.body else b""
-        header = struct.pack(">HHQ", 60, 0, len(body)) + properties.build(headers=headers, **self._said(number))
+        header = struct.pack(">HHQ", 60, 0, len(body)) + properties.build(headers=headers, **self._properties(number))
         return self.exchange, self.queue.encode(), header, body
 
-    def _said(self, number: int) -> dict[str, Any]:
-        said: dict[str, Any] = dict(self.says)
-        return {name: b"%s%06d" % (value, number) if value == b"id-" else value for name, value in said.items()}
+    def _properties(self, number: int) -> dict[str, Any]:
+        fields: dict[str, Any] = dict(self.says)
+        return {name: b"%s%06d" % (value, number) if value == b"id-" else value for name, value in fields.items()}
 
 
 PLAIN: Final = Kind(says=(("message_id", b"id-"), ("delivery_mode", 2), ("timestamp", 1_795_000_000)))
@@ -107,14 +107,14 @@ class World:
     def look(self) -> None:
         """Take what was published and acked. Nothing is acked whose copy was not confirmed."""
         self.sent.clear()
-        for one in self.ends.published():
-            self.pending.append(one)
-            self.sent[one.channel].append(one.frames)
+        for copy in self.ends.published():
+            self.pending.append(copy)
+            self.sent[copy.channel].append(copy.frames)
         data = self.acks = self.ends.acked()
         for at in range(0, len(data), 21):
             kind, _, size, method, tag, multiple, _ = struct.unpack_from(">BHIIQBB", data, at)
             if (kind, size, method) == (1, 13, 0x003C_0050):
-                acked = {one for one in self._unacked if one == tag or (multiple and one < tag)}
+                acked = {unacked for unacked in self._unacked if unacked == tag or (multiple and unacked < tag)}
                 assert acked <= self.confirmed, f"acked before it was confirmed: {acked - self.confirmed}"
                 self._unacked -= acked
 
@@ -130,27 +130,28 @@ class World:
         self.ends.read(letters)
 
     def answer(self, at: int, *, multiple: bool, ok: bool) -> None:
-        one = self.pending[at % len(self.pending)]
+        copy = self.pending[at % len(self.pending)]
         gone = [
             other
             for other in self.pending
-            if other.channel == one.channel and (other.number == one.number or (multiple and other.number < one.number))
+            if other.channel == copy.channel
+            and (other.number == copy.number or (multiple and other.number < copy.number))
         ]
         self.pending = [other for other in self.pending if other not in gone]
         if ok:
             self.confirmed |= {number_of(other) for other in gone if (other.channel, other.number) not in self.returned}
-        self.ends.answer(one.channel, one.number, multiple=multiple, ok=ok)
+        self.ends.answer(copy.channel, copy.number, multiple=multiple, ok=ok)
 
     def give_back(self, at: int) -> None:
-        one = self.pending[at % len(self.pending)]
-        if (one.channel, one.number) not in self.returned and number_of(one):
-            self.returned.add((one.channel, one.number))
-            self.ends.give_back(one)
+        copy = self.pending[at % len(self.pending)]
+        if (copy.channel, copy.number) not in self.returned and number_of(copy):
+            self.returned.add((copy.channel, copy.number))
+            self.ends.give_back(copy)
 
     def close_channel(self, at: int) -> None:
         channel = self.pending[at % len(self.pending)].channel
         self.pending = [other for other in self.pending if other.channel != channel]
-        self.returned = {one for one in self.returned if one[0] != channel}
+        self.returned = {entry for entry in self.returned if entry[0] != channel}
         self.ends.close_channel(channel)
 
     def state(self) -> dict[str, Any]:
@@ -159,7 +160,7 @@ class World:
         metrics, taken = session.metrics, self.ends.consumer
         return {
             "sent": dict(self.sent),
-            "pending": [(one.channel, one.number) for one in self.pending],
+            "pending": [(copy.channel, copy.number) for copy in self.pending],
             "acks": self.acks,
             "deliveries": dict(metrics.deliveries),
             "settled": {key: count for key, count in metrics.settled.items() if count},
@@ -174,10 +175,10 @@ class World:
         }
 
 
-def number_of(one: Published) -> int:
+def number_of(copy: Published) -> int:
     """Which letter it is a copy of; 0: it is of the journal."""
-    found = _NUMBER.search(one.header) or _NUMBER.search(one.body)
-    return int(found[1]) if found else 0
+    match = _NUMBER.search(copy.header) or _NUMBER.search(copy.body)
+    return int(match[1]) if match else 0
 
 
 Step = tuple[Any, ...]
@@ -209,24 +210,24 @@ async def _driven(definition: dict[str, Any], mode: Mode, steps: Sequence[Step],
             await _step(worlds, ("answer", at, True, True), loop)
         else:
             await _step(worlds, ("time", 0.3), loop)
-    left = [(one.channel, one.number, number_of(one)) for one in together.pending], len(together.ends.consumer)
+    left = [(copy.channel, copy.number, number_of(copy)) for copy in together.pending], len(together.ends.consumer)
     assert together.state()["bytes"] == 0 or not together.ends.consumer.is_open, left
     return in_runs["letters"], together.read
 
 
 async def _step(worlds: tuple[World, World], step: Step, loop: StillLoop) -> None:
-    what, *said = step
+    what, *arguments = step
     if what == "time":
-        loop.now += said[0]
+        loop.now += arguments[0]
     for world in worlds:
         if what == "read":
-            world.brings(said[0])
+            world.brings(arguments[0])
         elif what == "answer" and world.pending:
-            world.answer(said[0], multiple=said[1], ok=said[2])
+            world.answer(arguments[0], multiple=arguments[1], ok=arguments[2])
         elif what == "return" and world.pending:
-            world.give_back(said[0])
+            world.give_back(arguments[0])
         elif what == "close" and world.pending:
-            world.close_channel(said[0])
+            world.close_channel(arguments[0])
         elif what == "time":
             world.ends.worker.check(30.0)
         elif what == "lose":

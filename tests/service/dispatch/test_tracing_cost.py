@@ -25,8 +25,8 @@ from dlx_router.telemetry.readiness import Readiness
 # A letter's way, by the folders that hold it; tracing is what is beside it.
 WAY = (
     consumer, publisher, guard, relay,
-    *(import_module(f"{package.__name__}.{one.name}")
-      for package in (dispatch, inflight) for one in iter_modules(package.__path__) if one.name != "tracing"),
+    *(import_module(f"{package.__name__}.{info.name}")
+      for package in (dispatch, inflight) for info in iter_modules(package.__path__) if info.name != "tracing"),
 )  # fmt: skip
 WORDS = {"traces", "_traces", "span", "tracer", "tracing", "begun"}
 
@@ -38,7 +38,7 @@ def _codes(module: ModuleType) -> Iterator[CodeType]:
     while waiting:
         code = waiting.pop()
         yield code
-        waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
+        waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
 def _asking(module: ModuleType) -> list[str]:
@@ -49,7 +49,7 @@ def _asking(module: ModuleType) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("module", WAY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("module", WAY, ids=lambda module: module.__name__)
 def test_no_line_on_the_way_of_a_letter_knows_of_traces(module: ModuleType) -> None:
     assert _asking(module) == []
 

@@ -31,11 +31,11 @@ def decider(folder: Path, policies: int) -> Decider:
     return Decider(InForce.of(Rules(load_policies(folder).policies, Names(), 30_000), "/"), Metrics(), journal)
 
 
-def seconds(one: Decider) -> float:
+def seconds(resolver: Decider) -> float:
     died = letter()
     began = time.perf_counter()
     for _ in range(LETTERS):
-        one.in_force.resolve(died)
+        resolver.in_force.resolve(died)
     return time.perf_counter() - began
 
 
@@ -49,6 +49,6 @@ def test_a_letter_costs_the_same_among_one_and_a_thousand_policies(tmp_path: Pat
 
 
 def test_a_queue_is_resolved_once_however_many_letters_it_has(tmp_path: Path) -> None:
-    one = decider(tmp_path / "many", 300)
+    resolver = decider(tmp_path / "many", 300)
     died = letter()
-    assert one.in_force.resolve(died) is one.in_force.resolve(died)
+    assert resolver.in_force.resolve(died) is resolver.in_force.resolve(died)

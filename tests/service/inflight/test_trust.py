@@ -53,9 +53,9 @@ def _decider(metrics: Metrics | None = None) -> Decider:
 
 def _x_death(*queues: str) -> bytes:
     def entry(queue: str) -> bytes:
-        said = table.long_(b"count", 1) + table.longstr(b"reason", "rejected") + table.longstr(b"queue", queue)
-        said += table.timestamp(b"time", 1_795_239_999) + table.longstr(b"exchange", "")
-        return said + table.array_of_longstr(b"routing-keys", [queue])
+        fields = table.long_(b"count", 1) + table.longstr(b"reason", "rejected") + table.longstr(b"queue", queue)
+        fields += table.timestamp(b"time", 1_795_239_999) + table.longstr(b"exchange", "")
+        return fields + table.array_of_longstr(b"routing-keys", [queue])
 
     first = {"queue": queues[0], "reason": "rejected", "exchange": ""}
     return table.field_array(b"x-death", [entry(queue) for queue in queues]) + b"".join(
@@ -71,13 +71,13 @@ def _delivery(exchange: str, headers: bytes, tag: int = 1, body: bytes = BODY) -
 
 def _record(**fields: Any) -> Record:
     now = int(time.time() * 1000)
-    said: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "id": "a" * 32, "state": "held", "vhost": "/", "failed_queue": "work", "attempts": 1, "redrives": 0, "tries": 1,
         "reason": "rejected", "policy": "all", "revision": "abcdef012345", "first_death_ms": now, "last_death_ms": now,
         "deaths": (Death("work", "rejected", 1, now // 1000, "", ("work",)),), "crc32": crc32(BODY), "size": len(BODY),
         "cause": "target_refused", "props": Props(None, None, None, None, None),
     }  # fmt: skip
-    return Record(**said | fields)
+    return Record(**defaults | fields)
 
 
 def _signed(record: Record) -> bytes:
@@ -158,15 +158,15 @@ def test_what_a_cut_record_lost_is_told_by_x_death_at_the_end_of_a_wait() -> Non
     now = int(time.time())
     newest = Death("work", "rejected", 1, now, "", ("work",))
     own = _record(deaths=(newest,), cut=True)
-    said = table.field_array(b"x-death", [_entry(newest), _entry(newest._replace(queue="older"))])
-    letter, _ = decoder.read(_delivery(NAMES.release, said + _signed(own)), RELEASE)
+    headers = table.field_array(b"x-death", [_entry(newest), _entry(newest._replace(queue="older"))])
+    letter, _ = decoder.read(_delivery(NAMES.release, headers + _signed(own)), RELEASE)
     assert ([death.queue for death in letter.history], letter.fresh) == (["work", "older"], ())
 
 
 def _entry(death: Death) -> bytes:
-    said = table.long_(b"count", death.times) + table.longstr(b"reason", death.reason)
-    said += table.longstr(b"queue", death.queue) + table.timestamp(b"time", death.time_s)
-    return said + table.longstr(b"exchange", "") + table.array_of_longstr(b"routing-keys", [*death.routing_keys])
+    fields = table.long_(b"count", death.times) + table.longstr(b"reason", death.reason)
+    fields += table.longstr(b"queue", death.queue) + table.timestamp(b"time", death.time_s)
+    return fields + table.longstr(b"exchange", "") + table.array_of_longstr(b"routing-keys", [*death.routing_keys])
 
 
 # -- what dies in a relay or guard -----------------------------------------------------------------------------------

@@ -38,43 +38,43 @@ def task(name: str) -> Task:
     return Task(name, Spec("/", "DLQ"), by="a", created_ms=NOW_MS, changed_ms=NOW_MS, total=1, term=1)
 
 
-async def letters_told(one: Desk, numbers: range) -> None:
+async def letters_told(router: Desk, numbers: range) -> None:
     """Each in a batch of its own, and in a chunk of its own: the next is told once the stream has the last."""
     for number in numbers:
-        one.tell(number)
-        one.journal.flush()
-        await soon(partial(settled_last, one, number))
+        router.tell(number)
+        router.journal.flush()
+        await soon(partial(settled_last, router, number))
 
 
-def settled_last(one: Desk, number: int) -> bool:
-    return one.settled[-1:] == [number]
+def settled_last(router: Desk, number: int) -> bool:
+    return router.settled[-1:] == [number]
 
 
-async def task_told(one: Desk, told: Task) -> None:
-    batch = one.journal.record(line(told, "router-a", KEY), of_task=True)
-    one.journal.flush()
+async def task_told(router: Desk, entry: Task) -> None:
+    batch = router.journal.record(line(entry, "router-a", KEY), of_task=True)
+    router.journal.flush()
     await soon(lambda: batch.confirmed)
 
 
-def told_by_an_older_router(vhost: Vhost, told: Task) -> None:
+def told_by_an_older_router(vhost: Vhost, entry: Task) -> None:
     """Its messages do not say what they tell of."""
     with pika.BlockingConnection(pika.URLParameters(vhost.amqp_url)) as connection:
-        connection.channel().basic_publish("", NAMES.journal, line(told, "router-b", KEY))
+        connection.channel().basic_publish("", NAMES.journal, line(entry, "router-b", KEY))
 
 
 async def test_a_leader_learns_of_all_tasks_and_reads_few_letters(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
-    async with one.session() as link:
-        await letters_told(one, range(LETTERS))
-        await task_told(one, task("first"))
+    leader = desk()
+    async with leader.session() as link:
+        await letters_told(leader, range(LETTERS))
+        await task_told(leader, task("first"))
         told_by_an_older_router(vhost, task("older"))
-        await letters_told(one, range(LETTERS, 2 * LETTERS))
-        await task_told(one, task("last"))
-        await letters_told(one, range(2 * LETTERS, 3 * LETTERS))
+        await letters_told(leader, range(LETTERS, 2 * LETTERS))
+        await task_told(leader, task("last"))
+        await letters_told(leader, range(2 * LETTERS, 3 * LETTERS))
 
-        found = await replay.all_tasks(link, one.journal, KEY, lambda: True)
-        assert sorted(found) == ["first", "last", "older"]
-        read = [batch async for batch in replay.of_tasks(link, one.journal, "first")]
+        tasks = await replay.all_tasks(link, leader.journal, KEY, lambda: True)
+        assert sorted(tasks) == ["first", "last", "older"]
+        read = [batch async for batch in replay.of_tasks(link, leader.journal, "first")]
         everything = 3 * LETTERS + 3
         if version_of(link) < replay.FILTERS_SINCE:
             assert len(read) >= everything, "and marks"
@@ -87,25 +87,25 @@ async def test_tasks_are_learned_where_no_mark_can_be_written(
     vhost: Vhost, desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "MARKED_S", 0.1)
-    one = desk()
-    async with one.session() as link:
-        await letters_told(one, range(3))
-        await task_told(one, task("first"))
-        one.journal.is_working = False
-        assert [*await replay.all_tasks(link, one.journal, KEY, lambda: False)] == ["first"]
-        assert len([batch async for batch in replay.of_tasks(link, one.journal, "first")]) == 4
+    leader = desk()
+    async with leader.session() as link:
+        await letters_told(leader, range(3))
+        await task_told(leader, task("first"))
+        leader.journal.is_working = False
+        assert [*await replay.all_tasks(link, leader.journal, KEY, lambda: False)] == ["first"]
+        assert len([batch async for batch in replay.of_tasks(link, leader.journal, "first")]) == 4
 
 
 async def test_tasks_and_letters_are_learned_while_letters_die_all_the_time(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk()
-    async with one.session() as link:
-        await letters_told(one, range(3))
-        await task_told(one, task("first"))
-        dying = asyncio.create_task(letters_die(one))
+    leader = desk()
+    async with leader.session() as link:
+        await letters_told(leader, range(3))
+        await task_told(leader, task("first"))
+        dying = asyncio.create_task(letters_die(leader))
         async with asyncio.timeout(15):
-            assert [*await replay.all_tasks(link, one.journal, KEY, lambda: True)] == ["first"]
-            await replay.recent(link, one.journal, KEY)
-            await replay.flock(link, one.journal, task("first"))
+            assert [*await replay.all_tasks(link, leader.journal, KEY, lambda: True)] == ["first"]
+            await replay.recent(link, leader.journal, KEY)
+            await replay.flock(link, leader.journal, task("first"))
         dying.cancel()
 
 
@@ -116,9 +116,9 @@ async def test_letters_and_tasks_of_both_formats_are_learned_and_broken_messages
     """As while routers are replaced one by one: one that writes format 1, one that writes format 2, and a stranger."""
     sent = RULING._replace(kind="redriven", redrive_id="first")
     async with AsyncExitStack() as stack:
-        old, one = desk(message_format=LINES), desk(message_format=ROWS)
+        old, newer = desk(message_format=LINES), desk(message_format=ROWS)
         links: list[Link] = []
-        for router, name in ((old, "first"), (one, "second")):
+        for router, name in ((old, "first"), (newer, "second")):
             links.append(await stack.enter_async_context(router.session()))
             await soon(partial(getattr, router.journal, "is_working"))
             for ruling in (sent, RULING):
@@ -130,18 +130,18 @@ async def test_letters_and_tasks_of_both_formats_are_learned_and_broken_messages
         with Client(vhost.amqp_url) as stranger:
             for body, version in ((MAGIC + b"no frame", 2), (b"of a later version", 3)):
                 stranger.publish(body, key=NAMES.journal, headers={"v": version})
-        with capture_logs() as said:
-            assert sorted(await replay.all_tasks(links[1], one.journal, KEY, lambda: False)) == ["first", "second"]
-            flock = await replay.flock(links[1], one.journal, task("first"))
+        with capture_logs() as logs:
+            assert sorted(await replay.all_tasks(links[1], newer.journal, KEY, lambda: False)) == ["first", "second"]
+            flock = await replay.flock(links[1], newer.journal, task("first"))
         assert (flock.sent, flock.dead) == (2, 2)
-        told = [entry["cause"] for entry in said if entry["event"] == "journal.unreadable"]
-        assert sorted(why.partition(":")[0] for why in told) == ["format 3; 1 and 2 are known", "no whole zstd frame"]
+        causes = [entry["cause"] for entry in logs if entry["event"] == "journal.unreadable"]
+        assert sorted(why.partition(":")[0] for why in causes) == ["format 3; 1 and 2 are known", "no whole zstd frame"]
 
 
-async def letters_die(one: Desk) -> None:
+async def letters_die(router: Desk) -> None:
     for number in itertools.count(1000):
-        one.tell(number)
-        one.journal.flush()
+        router.tell(number)
+        router.journal.flush()
         await asyncio.sleep(0.05)  # the rate at which they die
 
 
@@ -151,13 +151,13 @@ async def test_a_journal_in_which_nothing_was_told_lately_is_read_too(
 ) -> None:
     monkeypatch.setattr(replay, "RECENT_S", later_s)
     monkeypatch.setattr(replay, "SILENCE_S", 1.0)
-    one = desk()
-    async with one.session() as link:
-        await task_told(one, task("first"))
+    leader = desk()
+    async with leader.session() as link:
+        await task_told(leader, task("first"))
         told_s = time.time()
         await soon(lambda: time.time() > told_s + 2)
         async with asyncio.timeout(10):
-            assert await replay.recent(link, one.journal, KEY) == {}
+            assert await replay.recent(link, leader.journal, KEY) == {}
 
 
 @pytest.mark.usefixtures("newest")
@@ -166,11 +166,11 @@ async def test_a_broker_whose_filters_are_not_enabled_sends_all(
 ) -> None:
     """As 3.13 does until its feature flag is. What is refused here with the same code is another argument."""
     monkeypatch.setattr(tail, "_filter", lambda only: {"x-stream-offset": "nonsense"} if only else {})
-    one = desk()
-    async with one.session() as link:
-        await letters_told(one, range(3))
-        await task_told(one, task("first"))
-        assert [*await replay.all_tasks(link, one.journal, KEY, lambda: False)] == ["first"]
+    leader = desk()
+    async with leader.session() as link:
+        await letters_told(leader, range(3))
+        await task_told(leader, task("first"))
+        assert [*await replay.all_tasks(link, leader.journal, KEY, lambda: False)] == ["first"]
 
 
 async def test_a_broker_that_is_slow_to_begin_is_not_taken_for_an_empty_journal(
@@ -178,24 +178,24 @@ async def test_a_broker_that_is_slow_to_begin_is_not_taken_for_an_empty_journal(
 ) -> None:
     start = Consumer.start
 
-    async def slow(one: Consumer) -> None:
+    async def slow(consumer: Consumer) -> None:
         await asyncio.sleep(tail.LOOKED_S + 0.2)  # a slow answer
-        await start(one)
+        await start(consumer)
 
-    one = desk()
-    async with one.session() as link:
-        await task_told(one, task("first"))
+    leader = desk()
+    async with leader.session() as link:
+        await task_told(leader, task("first"))
         monkeypatch.setattr(Consumer, "start", slow)
-        assert [*await replay.all_tasks(link, one.journal, KEY, lambda: False)] == ["first"]
+        assert [*await replay.all_tasks(link, leader.journal, KEY, lambda: False)] == ["first"]
 
 
 async def test_a_journal_is_empty_only_where_our_own_mark_is_all_there_is(desk: MakeDesk) -> None:
-    one = desk()
-    async with one.session() as link:
-        await soon(lambda: one.journal.is_working)  # there is a stream
+    leader = desk()
+    async with leader.session() as link:
+        await soon(lambda: leader.journal.is_working)  # there is a stream
         async with asyncio.timeout(10):
-            assert await replay.all_tasks(link, one.journal, KEY, lambda: False) == {}
-        assert await tail.last_offset(link, one.journal.name) >= 0
+            assert await replay.all_tasks(link, leader.journal, KEY, lambda: False) == {}
+        assert await tail.last_offset(link, leader.journal.name) >= 0
 
 
 @pytest.mark.usefixtures("newest")
@@ -203,16 +203,16 @@ async def test_where_nothing_is_read_and_nothing_is_taken_the_tasks_are_not_know
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "MARKED_S", 0.1)
-    one = desk()
-    async with one.session() as link:
-        await soon(lambda: one.journal.is_working)
-        one.journal.is_working = False
+    leader = desk()
+    async with leader.session() as link:
+        await soon(lambda: leader.journal.is_working)
+        leader.journal.is_working = False
         with pytest.raises(TimeoutError, match="not known"):
-            await replay.all_tasks(link, one.journal, KEY, lambda: False)
+            await replay.all_tasks(link, leader.journal, KEY, lambda: False)
 
 
 async def test_where_there_is_no_journal_there_are_no_tasks(desk: MakeDesk) -> None:
-    one = desk()
-    async with one.session() as link:
-        one.journal.name = "no-such-stream"
-        assert await replay.all_tasks(link, one.journal, KEY, lambda: False) == {}
+    leader = desk()
+    async with leader.session() as link:
+        leader.journal.name = "no-such-stream"
+        assert await replay.all_tasks(link, leader.journal, KEY, lambda: False) == {}

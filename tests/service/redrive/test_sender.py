@@ -53,9 +53,9 @@ def journal(mode: Mode = Mode.BEST_EFFORT, spool_bytes: int = 1000) -> Journal:
     return Journal(mode=mode, name="j", vhost="/", router_id="r", readiness=Readiness(), spool_bytes=spool_bytes)
 
 
-def sender(one: Journal, settled: list[int], lines: int = 1) -> tuple[Sender, Callable[[int], Any]]:
+def sender(writer: Journal, settled: list[int], lines: int = 1) -> tuple[Sender, Callable[[int], Any]]:
     """One that discards, and a maker of its letters."""
-    context: Any = SimpleNamespace(journal=one, metrics=SimpleNamespace(redrive_letters={"sent": 0}))
+    context: Any = SimpleNamespace(journal=writer, metrics=SimpleNamespace(redrive_letters={"sent": 0}))
     copies: Any = SimpleNamespace(events=lambda _job, _now: [LINE] * lines, tell_tasks=False)
     counters = Counters(Counts())
     spec = Spec("/", "DLQ", kind=Kind.DISCARD)
@@ -73,9 +73,9 @@ def sender(one: Journal, settled: list[int], lines: int = 1) -> tuple[Sender, Ca
 @pytest.mark.parametrize("mode", [Mode.BEST_EFFORT, Mode.REQUIRED])
 async def test_no_letter_leaves_before_the_stream_itself_has_its_events(mode: Mode) -> None:
     settled: list[int] = []
-    told = journal(mode)
-    stream = Stream(told)
-    sends, letter = sender(told, settled, lines=150)  # an edit has two; these do not fit into one batch
+    writer = journal(mode)
+    stream = Stream(writer)
+    sends, letter = sender(writer, settled, lines=150)  # an edit has two; these do not fit into one batch
     for tag in range(3):
         await sends.send(letter(tag))
     await soon(lambda: sum(batch.events for batch in stream.taken) == 450)
@@ -88,23 +88,23 @@ async def test_no_letter_leaves_before_the_stream_itself_has_its_events(mode: Mo
 
 async def test_what_the_journal_loses_stays_and_nothing_more_goes() -> None:
     settled: list[int] = []
-    told = journal(spool_bytes=0)
-    sends, letter = sender(told, settled)
+    writer = journal(spool_bytes=0)
+    sends, letter = sender(writer, settled)
     assert sends.room == 0, "it does not work yet"
     await sends.send(letter(1))
-    await soon(lambda: told.lost == 1)
+    await soon(lambda: writer.lost == 1)
     assert (settled, sends.pending) == ([], 0)
     assert isinstance(sends.failure, LinkError)
 
 
 async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_beside_it() -> None:
     """Else letters whose copies were confirmed a moment ago go back, and are there twice."""
-    told = journal()
-    sends, letter = sender(told, [])
+    writer = journal()
+    sends, letter = sender(writer, [])
     worker = TaskWorker.__new__(TaskWorker)  # what it halts by, and nothing that works
     worker._sender, worker._halt = sends, asyncio.Event()
     worker._context = SimpleNamespace(confirm_timeout_s=30.0)  # type: ignore[assignment]  # stand-ins: no broker
-    Stream(told)
+    Stream(writer)
     begun = time.monotonic()
     assert worker._patient_until(begun) == begun + 10
     worker._halt.set()
@@ -115,9 +115,9 @@ async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_b
     assert begun + 0.1 + HALTED_S <= worker._patient_until(begun) < begun + 10, "its event is"
 
 
-async def answered(one: Journal) -> str:
+async def answered(writer: Journal) -> str:
     """What who asks for a change is told; "" where it holds."""
-    attendant: Any = SimpleNamespace(journal=one, vhost="/")
+    attendant: Any = SimpleNamespace(journal=writer, vhost="/")
     names: Any = None
     try:
         await context.Context("r", names, {}).write(attendant, [LINE])
@@ -128,12 +128,12 @@ async def answered(one: Journal) -> str:
 
 async def test_a_change_holds_only_once_the_stream_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CONFIRM_S", 0.6)  # more than best-effort waits
-    told = journal()
-    stream = Stream(told)
-    late = await answered(told)
+    writer = journal()
+    stream = Stream(writer)
+    late = await answered(writer)
     assert (late[:4], "did not confirm in time" in late) == ("503 ", True)
     stream.confirm()
-    stream.publish = lambda batch, *_args: told._answered(batch, "")  # type: ignore[method-assign]  # stand-ins: no broker
-    assert not await answered(told)
+    stream.publish = lambda batch, *_args: writer._answered(batch, "")  # type: ignore[method-assign]  # stand-ins: no broker
+    assert not await answered(writer)
     assert "too far behind" in await answered(journal(spool_bytes=0))
     assert "JOURNAL=off" in await answered(journal(Mode.OFF))

@@ -98,10 +98,10 @@ async def test_heads_that_came_are_given_back_where_the_others_do_not_come_in_ti
     async def sizes() -> float:
         return 0.0
 
-    one = GuardedQueue(owner, "work", None, sizes)  # type: ignore[arg-type]  # no broker: none is asked
-    slow: Any = _Slow(one)
+    source = GuardedQueue(owner, "work", None, sizes)  # type: ignore[arg-type]  # no broker: none is asked
+    slow: Any = _Slow(source)
     with pytest.raises(TimeoutError):
-        await one._heads(slow, 2)
+        await source._heads(slow, 2)
     assert (slow.back, owner.weight) == ([1], 0)
     slow.deliver(2)
     assert (slow.back, owner.weight, owner.metrics.given_back["/", "probe"]) == ([1, 2], 0, 2)

@@ -60,12 +60,12 @@ class Api:
 
     def sound(self, path: str) -> bytes:
         binding = {"routing_key": "orders", "destination": DEAD, "destination_type": "queue"}
-        found: Any = {"messages": 0, "state": "running"}
+        answer: Any = {"messages": 0, "state": "running"}
         if "/bindings/source" in path:
-            found = [binding]
+            answer = [binding]
         elif "/exchanges/" in path:
-            found = {"type": "direct"}
-        return json.dumps(found).encode()
+            answer = {"type": "direct"}
+        return json.dumps(answer).encode()
 
     def close(self) -> None:
         self._server.shutdown()
@@ -74,9 +74,9 @@ class Api:
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    one = Api()
-    yield one
-    one.close()
+    server = Api()
+    yield server
+    server.close()
 
 
 class Scene:
@@ -102,8 +102,8 @@ class Scene:
 
     def told(self) -> list[tuple[Any, Any]]:
         """Depth and drift of each place."""
-        said = [self.drift.to_document(one, limited=False) for one in self.places]
-        return [(one["depth"], one["drift"]) for one in said]
+        documents = [self.drift.to_document(place, limited=False) for place in self.places]
+        return [(document["depth"], document["drift"]) for document in documents]
 
     async def until(self, wanted: Any, *, or_else: Any = None) -> None:
         await asyncio.to_thread(eventually, lambda: self.told() in (wanted, or_else), 10)
@@ -119,14 +119,14 @@ async def scene(vhost: Vhost, amqp: Client, api: Api, monkeypatch: pytest.Monkey
     amqp.queue(DEAD, "quorum")
     for body in (b"1", b"2"):
         amqp.publish(body, key=DEAD)
-    one = Scene(vhost, api)
-    await one.topology.connect()
-    watching = asyncio.create_task(one.drift.watch())
-    yield one
+    subject = Scene(vhost, api)
+    await subject.topology.connect()
+    watching = asyncio.create_task(subject.drift.watch())
+    yield subject
     assert not watching.done(), "the task goes on"
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
-    await one.close()
+    await subject.close()
 
 
 @pytest.mark.usefixtures("newest")
@@ -163,12 +163,12 @@ async def test_a_connection_that_goes_while_it_looks_leaves_nothing_known(scene:
 @pytest.mark.parametrize("answer", STARTING[:6])
 async def test_an_answer_of_another_form_is_an_error_of_the_api(api: Api, answer: tuple[int, bytes]) -> None:
     api.answer = answer
-    one = Management(api.url)
+    client = Management(api.url)
     try:
         if answer != (200, b"[]"):
             with pytest.raises(ManagementError):
-                await one.queues("/", ".*")
+                await client.queues("/", ".*")
         with pytest.raises(ManagementError):
-            await one.standing("/", NAMES)
+            await client.standing("/", NAMES)
     finally:
-        await one.close()
+        await client.close()

@@ -16,18 +16,18 @@ DAY: Final = 86_400_000
 
 
 def group(name: str = "g1", first_ms: int = BEGAN + 5, **more: Any) -> GroupLook:
-    one = GroupLook(
+    base = GroupLook(
         name, "orders", "rejected", "KeyError", "shop.py:7", "no <id>", first_ms, first_ms, 1, 0, ignored=False
     )
-    return one._replace(**more)
+    return base._replace(**more)
 
 
-def kinds(found: list[Notice]) -> list[str]:
-    return [one.kind for one in found]
+def kinds(notices: list[Notice]) -> list[str]:
+    return [notice.kind for notice in notices]
 
 
 def look(events: VhostEvents, *groups: GroupLook, now: int = BEGAN + 1000) -> list[Notice]:
-    return [*events.groups(sorted(groups, key=lambda one: one.last_ms), now, now - BEGAN)]
+    return [*events.groups(sorted(groups, key=lambda item: item.last_ms), now, now - BEGAN)]
 
 
 def test_a_group_that_opens_is_told_once_with_its_error() -> None:
@@ -54,25 +54,25 @@ def test_a_resolved_group_that_dies_again_is_told_each_time_it_was_resolved() ->
 def test_what_an_earlier_leader_had_no_time_for_is_told_for_a_day() -> None:
     events = VhostEvents("/", 0)
     young, old = group("young", BEGAN - DAY + 1), group("old", BEGAN - DAY - 1)
-    assert [one.key for one in look(events, young, old, now=BEGAN)] == ["young"]
+    assert [notice.key for notice in look(events, young, old, now=BEGAN)] == ["young"]
 
 
 def test_where_there_are_more_groups_than_one_answer_has_the_next_look_goes_on() -> None:
     events = VhostEvents("/", BEGAN)
     every = [group(f"g{number}", BEGAN + number // 2) for number in range(3 * MOST_GROUPS)]
-    found: list[str] = []
-    while page := [one for one in every if one.last_ms >= events.since_ms][:MOST_GROUPS]:
-        found += [one.key for one in look(events, *page)]
+    keys: list[str] = []
+    while page := [entry for entry in every if entry.last_ms >= events.since_ms][:MOST_GROUPS]:
+        keys += [notice.key for notice in look(events, *page)]
         if len(page) < MOST_GROUPS:
             break
-    assert found == [one.id for one in every]
+    assert keys == [entry.id for entry in every]
 
 
 def test_a_surge_is_told_with_what_is_usual() -> None:
-    events, one = VhostEvents("/", BEGAN), group(first_ms=BEGAN - DAY)
+    events, busy = VhostEvents("/", BEGAN), group(first_ms=BEGAN - DAY)
     for minute in range(60):
-        assert look(events, one._replace(deaths=minute * 2), now=BEGAN + minute * 60_000) == []
-    (notice,) = look(events, one._replace(deaths=1000), now=BEGAN + 60 * 60_000)
+        assert look(events, busy._replace(deaths=minute * 2), now=BEGAN + minute * 60_000) == []
+    (notice,) = look(events, busy._replace(deaths=1000), now=BEGAN + 60 * 60_000)
     assert notice.kind == "group.surged"
     assert notice.item["deaths_5min"] > 800
     assert 5 < notice.item["usual_5min"] < 15
@@ -86,16 +86,16 @@ def test_letters_in_parking_are_told_where_there_are_more_and_not_the_first_look
         {("orders", "g1"): 2, ("mail", "g2"): 1},
         {("orders", "g1"): 3, ("mail", "g2"): 1},
     ]
-    found = [[(one.queues[0], one.item["letters"]) for one in events.parked(look, {})] for look in counts]
-    assert found == [[], [("orders", 2), ("mail", 1)], [], [("orders", 1)]]
+    counted = [[(notice.queues[0], notice.item["letters"]) for notice in events.parked(look, {})] for look in counts]
+    assert counted == [[], [("orders", 2), ("mail", 1)], [], [("orders", 1)]]
     events.forget_counts()
     assert [*events.parked({("orders", "g1"): 900}, {})] == []
 
 
 def test_letters_that_were_parked_before_the_first_look_and_after_the_last_message_are_told() -> None:
     events = VhostEvents("/", BEGAN)
-    (one,) = events.parked({("orders", "g1"): 5}, {("orders", "g1"): 2})
-    assert (one.kind, one.item["letters"]) == ("letter.parked", 2)
+    (notice,) = events.parked({("orders", "g1"): 5}, {("orders", "g1"): 2})
+    assert (notice.kind, notice.item["letters"]) == ("letter.parked", 2)
     assert [*events.parked({("orders", "g1"): 5}, {})] == []
 
 
@@ -110,8 +110,8 @@ def test_a_breaker_is_told_when_it_opens_and_when_it_is_closed() -> None:
         {"q": "closed"},
         {},
     ]
-    found = [kinds([*events.breakers(one, at)]) for at, one in enumerate(states)]
-    assert found == [[], ["breaker.opened"], [], [], [], ["breaker.closed"], []]
+    rounds = [kinds([*events.breakers(state, at)]) for at, state in enumerate(states)]
+    assert rounds == [[], ["breaker.opened"], [], [], [], ["breaker.closed"], []]
 
 
 def test_a_breaker_that_was_forgotten_is_closed() -> None:
@@ -129,11 +129,11 @@ def task(state: State, change: int = 3, **spec: Any) -> Task:
 
 def test_a_task_is_told_when_it_ends_by_itself_and_again_after_it_was_resumed() -> None:
     events = VhostEvents("/", BEGAN)
-    found = [kinds([*events.tasks([one], BEGAN + 9)]) for one in (
+    rounds = [kinds([*events.tasks([entry], BEGAN + 9)]) for entry in (
         task(State.RUNNING), task(State.STOPPED, 4), task(State.STOPPED, 4), task(State.RUNNING, 5),
         task(State.STOPPED, 6), task(State.DONE, 8),
     )]  # fmt: skip
-    assert found == [[], ["redrive.halted"], [], [], ["redrive.halted"], ["redrive.finished"]]
+    assert rounds == [[], ["redrive.halted"], [], [], ["redrive.halted"], ["redrive.finished"]]
     (notice,) = VhostEvents("/", BEGAN).tasks([task(State.STOPPED)], BEGAN + 9)
     assert notice.queues == ("orders.dlq", "orders")
     assert {"task": "t1", "sent": 4, "meant": 9, "why": "why"}.items() <= notice.item.items()
@@ -149,7 +149,7 @@ def test_tasks_that_people_end_or_that_move_nothing_are_not_told() -> None:
 
 
 def test_a_router_is_told_once_it_was_not_ready_for_a_minute_and_when_it_is_again() -> None:
-    one = ReadinessEvents("r")
+    readiness = ReadinessEvents("r")
     steps = [
         (["a"], 0),
         ([], 1),
@@ -160,8 +160,8 @@ def test_a_router_is_told_once_it_was_not_ready_for_a_minute_and_when_it_is_agai
         ([], 10**8),
         ([], 10**9),
     ]
-    found = [[(notice.kind, notice.item["reasons"]) for notice in one.look(*step)] for step in steps]
-    assert found == [[], [], [], [], [("router.not-ready", ["b"])], [], [("router.ready", [])], []]
+    rounds = [[(notice.kind, notice.item["reasons"]) for notice in readiness.look(*step)] for step in steps]
+    assert rounds == [[], [], [], [], [("router.not-ready", ["b"])], [], [("router.ready", [])], []]
 
 
 LOOKS: Final = st.lists(
@@ -172,11 +172,11 @@ LOOKS: Final = st.lists(
 @given(LOOKS)
 def test_however_often_it_is_looked_each_opening_is_told_once(looks: list[list[tuple[str, int, bool]]]) -> None:
     events, first = VhostEvents("/", BEGAN), {"a": BEGAN - 5, "b": BEGAN, "c": BEGAN + 7}
-    found: list[Notice] = []
+    notices: list[Notice] = []
     seen: set[str] = set()
     for at, several in enumerate(looks):
         given = [group(name, first[name], deaths=deaths, ignored=ignored) for name, deaths, ignored in several]
-        seen |= {one.id for one in given if not one.ignored}
-        found += look(events, *given, now=BEGAN + 1000 + at)
-    opened = [one.key for one in found if one.kind == "group.opened"]
+        seen |= {entry.id for entry in given if not entry.ignored}
+        notices += look(events, *given, now=BEGAN + 1000 + at)
+    opened = [notice.key for notice in notices if notice.kind == "group.opened"]
     assert sorted(opened) == sorted(seen - {"a"})

@@ -41,9 +41,9 @@ class Scene:
         self.metrics, self.thread = Metrics(), SenderThread()
         sender = Sender("p", None, 1)
         self.messages = WebhookMessages(
-            lambda to, one: self.thread.run(sender.send(to, one)), self._record, self.metrics
+            lambda to, message: self.thread.run(sender.send(to, message)), self._record, self.metrics
         )
-        self.messages.use({one.name: one for one in endpoints})
+        self.messages.use({target.name: target for target in endpoints})
 
     def _record(self, vhost: str, action: str, details: Mapping[str, Any]) -> None:
         self.records.append((vhost, action, json.loads(json.dumps(details))))
@@ -78,8 +78,8 @@ async def test_a_message_is_written_down_sent_and_written_off() -> None:
         await scene.until(lambda: scene.metrics.webhooks["delivered"])
         (post,) = receiver.posts
         await scene.close()
-    (_, told, details), (_, done, result) = scene.records
-    assert (told, details["to"], details["keys"], details["message"]["count"]) == (TOLD, "a", ["g1", "g2"], 2)
+    (_, begun, details), (_, done, result) = scene.records
+    assert (begun, details["to"], details["keys"], details["message"]["count"]) == (TOLD, "a", ["g1", "g2"], 2)
     assert (done, result) == (
         DONE,
         {"to": "a", "id": post.headers["webhook-id"], "result": "delivered", "status": 204, "tries": 1},
@@ -121,8 +121,8 @@ async def test_the_next_leader_sends_what_this_one_could_not_and_tells_nothing_t
         await scene.close()
         receiver.status = 200
         following = Scene(to)
-        told = following.messages.adopt(scene.journal())
-        following.messages.add([notice("g1"), notice("g2")], told)
+        adopted = following.messages.adopt(scene.journal())
+        following.messages.add([notice("g1"), notice("g2")], adopted)
         await following.until(lambda: following.metrics.webhooks["delivered"] >= 2)
         await following.close()
     counted = [json.loads(post.body)["data"]["items"][0]["group"] for post in receiver.posts]

@@ -49,7 +49,7 @@ class Told:
         """The file of webhooks; without entries all events go to the receiver."""
         rest = f"secret-file: {self.folder}/secret, allow-addresses: 127.0.0.0/8"
         mine = f"name: mine, format: cloudevents, url: '{self.receiver.url(f'/{HIDDEN}')}', {rest}"
-        lines = ["webhooks:", *(f"  - {{{one.replace('REST', rest)}}}" for one in entries or (mine,))]
+        lines = ["webhooks:", *(f"  - {{{entry.replace('REST', rest)}}}" for entry in entries or (mine,))]
         path = self.folder / "webhooks.yaml"
         path.write_text("\n".join(lines), encoding="utf-8")
         return str(path)
@@ -63,8 +63,8 @@ class Told:
 
     def events(self, kind: str = "") -> list[dict[str, Any]]:
         """What came, each verified as its receiver would."""
-        found = [Webhook(SECRET).verify(one.body, dict(one.headers)) for one in [*self.receiver.posts]]
-        return [one for one in found if one["type"] == f"dlx-router.{kind}" or not kind]
+        events = [Webhook(SECRET).verify(post.body, dict(post.headers)) for post in [*self.receiver.posts]]
+        return [event for event in events if event["type"] == f"dlx-router.{kind}" or not kind]
 
     def event(self, kind: str, within: float = 20) -> dict[str, Any]:
         """The first of a kind."""
@@ -85,7 +85,7 @@ class Told:
 
     def groups(self, queue: str) -> list[str]:
         """Ids of the groups of a failed queue, as far as the index has them."""
-        return [one["id"] for one in self.ask("GET", "/groups").json()["groups"] if one["failed_queue"] == queue]
+        return [group["id"] for group in self.ask("GET", "/groups").json()["groups"] if group["failed_queue"] == queue]
 
     def task(self, queue: str) -> str:
         """The id of a new task that sends the letters of this queue back; "" while it cannot be."""
@@ -95,9 +95,9 @@ class Told:
 
 @pytest.fixture
 def told(tmp_path: Path, vhost: Vhost, amqp: Client, start_router: Callable[..., Router]) -> Iterator[Told]:
-    one = Told(tmp_path, vhost, amqp, start_router)
-    yield one
-    one.receiver.close()
+    scene = Told(tmp_path, vhost, amqp, start_router)
+    yield scene
+    scene.receiver.close()
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_what_happens_is_told_with_page_and_command_and_nothing_is_sent_inside(t
     told.fail("orders.eu")
     created = eventually(lambda: told.task("DLQ.orders.eu"), 10, every=0.1)
     opened = told.event("group.opened")["data"]
-    assert group in {one["group"] for one in opened["items"]}
+    assert group in {item["group"] for item in opened["items"]}
     (parked,) = told.event("letter.parked")["data"]["items"]
     assert parked["failed_queue"] == "stray"
     assert 1 <= parked["letters"] <= 3
@@ -143,8 +143,8 @@ def test_a_storm_of_ten_thousand_deaths_tells_a_handful_and_dead_receivers_cost_
     with Receiver(hangs=True) as hangs, Receiver(status=500) as fails:
         mine = f"name: mine, format: cloudevents, url: '{told.receiver.url()}', REST"
         dead = [
-            f"name: dead{n}, format: slack, url: '{one.url(f'/{HIDDEN}')}', REST"
-            for n, one in enumerate((hangs, fails))
+            f"name: dead{n}, format: slack, url: '{receiver.url(f'/{HIDDEN}')}', REST"
+            for n, receiver in enumerate((hangs, fails))
         ]
         router = told.start(mine, *dead)
         for number in range(20):
@@ -156,7 +156,7 @@ def test_a_storm_of_ten_thousand_deaths_tells_a_handful_and_dead_receivers_cost_
         told.event("group.opened")
         told.event("letter.parked")
         consistently(lambda: len(told.receiver.posts) <= 8, 2)
-        assert all(len(one["data"]["items"]) <= 10 for one in told.events())
+        assert all(len(event["data"]["items"]) <= 10 for event in told.events())
         eventually(lambda: fails.posts and router.metric("webhooks_total", result="failed"), 10)
         assert router.metric("webhooks_waiting", webhook="dead0") >= 1
         assert router.metric("webhooks_waiting", webhook="dead1") >= 1
@@ -171,8 +171,8 @@ def test_of_a_storm_every_letter_is_counted_in_the_end(told: Told) -> None:
     told.start()
     for number in range(10):
         pour(told.amqp, dying_queue(told.amqp, f"stray.q{number}"), (b"%d" % n for n in range(1000)))
-    eventually(lambda: sum(one["data"]["count"] for one in told.events("letter.parked")) == 10_000, 110, every=0.5)
-    assert sum(one["data"]["count"] for one in told.events("group.opened")) == 10
+    eventually(lambda: sum(event["data"]["count"] for event in told.events("letter.parked")) == 10_000, 110, every=0.5)
+    assert sum(event["data"]["count"] for event in told.events("group.opened")) == 10
     assert len(told.receiver.posts) <= 8
 
 
@@ -185,7 +185,7 @@ def test_what_a_killed_router_could_not_send_the_next_one_sends_from_the_broker_
     eventually(lambda: router.metric("webhooks_total", result="failed"), 20, every=0.1)
     first = told.receiver.posts[0].headers["webhook-id"]
     eventually(
-        lambda: any(one["action"] == "webhook.told" for one in told.ask("GET", "/audits").json()["audits"]),
+        lambda: any(audit["action"] == "webhook.told" for audit in told.ask("GET", "/audits").json()["audits"]),
         10,
         every=0.1,
     )
@@ -194,7 +194,7 @@ def test_what_a_killed_router_could_not_send_the_next_one_sends_from_the_broker_
     before = len(told.receiver.posts)
     told.start(index="another")
     eventually(lambda: len(told.receiver.posts) > before, 20, every=0.1)
-    ids = {one.headers["webhook-id"] for one in told.receiver.posts}
+    ids = {post.headers["webhook-id"] for post in told.receiver.posts}
     assert ids == {first}, "the same message, and nothing is told twice"
     consistently(lambda: len(told.receiver.posts) == before + 1, 3)
 

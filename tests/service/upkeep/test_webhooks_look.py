@@ -90,13 +90,13 @@ class Scene:
         """A letter dies, or several at once, now."""
         now, ruling = wall_ms() if at_ms is None else at_ms, RULING._replace(kind=kind)
         several = (letter(id=f"{number + more:032x}", failed_queue=queue) for more in range(letters))
-        self.put(b"".join(line(one, ruling, now_ms=now) for one in several))
+        self.put(b"".join(line(item, ruling, now_ms=now) for item in several))
 
     @asynccontextmanager
     async def leading(self, readiness: Readiness | None = None) -> AsyncIterator[Metrics]:
         """A router leads the vhost, and tells."""
         metrics = Metrics()
-        one = Webhooks(
+        hooks = Webhooks(
             self.folder / "webhooks.yaml",
             Sender("dlx-router", None, 1),
             index=self.index,
@@ -106,7 +106,7 @@ class Scene:
             router_id="r",
         )
         async with self.runner.leadership.held(None, shared=None):  # type: ignore[arg-type]  # without a queue of state
-            watching = asyncio.create_task(one.watch())
+            watching = asyncio.create_task(hooks.watch())
             try:
                 yield metrics
             finally:
@@ -115,8 +115,8 @@ class Scene:
 
     def events(self, kind: str = "") -> list[dict[str, Any]]:
         """What came, verified."""
-        found = [Webhook(SECRET).verify(one.body, dict(one.headers)) for one in [*self.receiver.posts]]
-        return [one for one in found if not kind or one["type"] == f"dlx-router.{kind}"]
+        events = [Webhook(SECRET).verify(post.body, dict(post.headers)) for post in [*self.receiver.posts]]
+        return [event for event in events if not kind or event["type"] == f"dlx-router.{kind}"]
 
     def audits(self, action: str) -> list[dict[str, Any]]:
         """What was written down."""
@@ -143,9 +143,9 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(gathering, "MOMENT_MS", 0)
     monkeypatch.setattr(gathering, "FIRST_GAP_MS", 50)
     monkeypatch.setattr(gathering, "LONGEST_GAP_MS", 50)
-    one = Scene(tmp_path)
-    yield one
-    one.close()
+    subject = Scene(tmp_path)
+    yield subject
+    subject.close()
 
 
 async def test_what_dies_from_now_on_is_told_and_nothing_that_died_before(scene: Scene) -> None:
@@ -159,7 +159,7 @@ async def test_what_dies_from_now_on_is_told_and_nothing_that_died_before(scene:
         await soon(lambda: scene.events("letter.parked"))
         scene.runner.states = {"busy": "open"}
         await soon(lambda: scene.events("breaker.opened"))
-    assert [one["failed_queue"] for event in scene.events("group.opened") for one in event["data"]["items"]][:1] == [
+    assert [item["failed_queue"] for event in scene.events("group.opened") for item in event["data"]["items"]][:1] == [
         "orders"
     ]
     assert "old" not in json.dumps(scene.events())
@@ -181,8 +181,8 @@ async def test_letters_that_were_parked_since_it_leads_or_since_the_last_message
     async with scene.leading():
         scene.die(2, "stray", "parked", letters=3)  # before the first look
         scene.index.status = {"vhosts": {"/": CURRENT}, "rebuilds": 0}
-        await soon(lambda: [one for one in scene.audits("webhook.done") if one["result"] == "delivered"][1:])
-    assert [one["data"]["items"][0]["failed_queue"] for one in scene.events("letter.parked")] == ["stray"]
+        await soon(lambda: [entry for entry in scene.audits("webhook.done") if entry["result"] == "delivered"][1:])
+    assert [event["data"]["items"][0]["failed_queue"] for event in scene.events("letter.parked")] == ["stray"]
     scene.die(9, "later", "parked", at_ms=wall_ms() + 60_000)  # while nobody leads
     async with scene.leading():
         await soon(lambda: "later" in json.dumps(scene.events("letter.parked")))
@@ -198,8 +198,8 @@ async def test_the_next_leader_tells_what_came_meanwhile_and_nothing_again(scene
     async with scene.leading():
         await soon(lambda: len(scene.audits("webhook.done")) == 2)
         await asyncio.sleep(0.2)  # in which nothing else is told
-    told = [one["failed_queue"] for event in scene.events() for one in event["data"]["items"]]
-    assert told == ["first", "meanwhile"]
+    queues = [item["failed_queue"] for event in scene.events() for item in event["data"]["items"]]
+    assert queues == ["first", "meanwhile"]
 
 
 async def test_a_task_that_was_told_is_not_told_again_though_the_next_leader_learns_of_it_late(scene: Scene) -> None:
@@ -227,8 +227,8 @@ async def test_what_one_leader_could_not_send_the_next_one_sends(scene: Scene) -
     scene.receiver.status = 200
     async with scene.leading() as metrics:
         await soon(lambda: metrics.webhooks["delivered"])
-    assert len({one.headers["webhook-id"] for one in scene.receiver.posts}) == 1
-    assert [one["result"] for one in scene.audits("webhook.done")] == ["delivered"]
+    assert len({post.headers["webhook-id"] for post in scene.receiver.posts}) == 1
+    assert [entry["result"] for entry in scene.audits("webhook.done")] == ["delivered"]
 
 
 async def test_words_that_no_router_signed_are_not_sent_on(scene: Scene) -> None:

@@ -34,9 +34,12 @@ def rate(router: Router, amqp: Client, turn: str) -> float:
 @pytest.mark.timeout(500)
 def test_dead_receivers_cost_letters_nothing(start_router: Callable[..., Router], amqp: Client, tmp_path: Path) -> None:
     """By turns the file names nobody who lives, or one who lives: the same router, the same work."""
-    path, found = tmp_path / "webhooks.yaml", {"dead": [], "none": []}  # type: ignore[var-annotated]  # rates
+    path, measured = tmp_path / "webhooks.yaml", {"dead": [], "none": []}  # type: ignore[var-annotated]  # rates
     with Receiver(hangs=True) as hangs, Receiver(status=500) as fails:
-        dead = [f"  - {{format: slack, url: '{one.url()}', allow-addresses: 127.0.0.0/8}}" for one in (hangs, fails)]
+        dead = [
+            f"  - {{format: slack, url: '{receiver.url()}', allow-addresses: 127.0.0.0/8}}"
+            for receiver in (hangs, fails)
+        ]
         none = ["  - {format: slack, url: 'https://h.example/', events: router.ready}"]
         path.write_text("\n".join(["webhooks:", *none]), encoding="utf-8")
         router = start_router(POLICIES, WEBHOOKS_FILE=str(path), INDEX_PATH=str(tmp_path / "index"))
@@ -50,8 +53,8 @@ def test_dead_receivers_cost_letters_nothing(start_router: Callable[..., Router]
                 if name == "dead":  # something waits for each of them, and is tried while letters are counted
                     pour(amqp, dying_queue(amqp, f"first{turn}"), [b"x"])
                     eventually(lambda: router.metric("webhooks_waiting") >= 2, 60, every=0.1)
-                found[name].append(rate(router, amqp, f"{name}{turn}"))
+                measured[name].append(rate(router, amqp, f"{name}{turn}"))
         assert fails.posts, "they were asked"
-    ratio = statistics.median(found["dead"]) / statistics.median(found["none"])
-    print(f"{ {name: [round(one) for one in rates] for name, rates in found.items()} } ratio {ratio:.3f}")
+    ratio = statistics.median(measured["dead"]) / statistics.median(measured["none"])
+    print(f"{ {name: [round(value) for value in rates] for name, rates in measured.items()} } ratio {ratio:.3f}")
     assert ratio >= LEAST

@@ -38,7 +38,7 @@ async def test_a_task_that_fails_is_told_counted_noted_and_begun_again() -> None
 
 
 async def test_what_ends_the_session_gets_through_and_an_end_is_an_end() -> None:
-    one = Background(Metrics(), Readiness())
+    tasks = Background(Metrics(), Readiness())
 
     async def lost() -> None:
         raise ConnectionError("gone")
@@ -47,5 +47,5 @@ async def test_what_ends_the_session_gets_through_and_an_end_is_an_end() -> None
         return
 
     with pytest.raises(ConnectionError):
-        await one.keep("survey", lost, passes=(OSError,))
-    await one.keep("survey", done)
+        await tasks.keep("survey", lost, passes=(OSError,))
+    await tasks.keep("survey", done)

@@ -59,13 +59,13 @@ def test_an_inbox_that_may_not_be_read_is_said_to_keep_its_letters_until_it_is_t
         (note,) = await notes(readiness, bool)
         assert "p.inbox.2, p.inbox.3: inboxes that INBOX_SHARDS=2 does not name" in note
         session.begun = True
-        (note,) = await notes(readiness, lambda found: "p.inbox.3 is not taken: 403" in found[0])
+        (note,) = await notes(readiness, lambda texts: "p.inbox.3 is not taken: 403" in texts[0])
         assert "what lies there stays in it: `dlx-router permissions` with INBOX_SHARDS=2 prints the rights" in note
         assert "p.inbox.2 is not taken" not in note
         session.refusals.clear()
-        await notes(readiness, lambda found: found[0].endswith("what lies there is taken too"))
+        await notes(readiness, lambda texts: texts[0].endswith("what lies there is taken too"))
         broker.standing.clear()
-        await notes(readiness, lambda found: not found)
+        await notes(readiness, lambda texts: not texts)
         work.cancel()
 
     asyncio.run(scene())

@@ -46,17 +46,17 @@ async def test_where_one_vhost_cannot_be_built_all_others_stay_as_they_were(tmp_
     _write(tmp_path, "old")
     settings = Settings.load({"amqp_url": "amqp://guest:guest@127.0.0.1:1/", "policies": str(tmp_path)})
     app = App(settings, load_policies(tmp_path, Names()))
-    one, unwilling = app._attendant("/"), _Unwilling()
-    app._attendants = [one, unwilling]  # type: ignore[list-item]  # it is asked for nothing else
-    reloader, before = app._reloader(["/"], asyncio.Event()), one._decider.in_force
+    willing, unwilling = app._attendant("/"), _Unwilling()
+    app._attendants = [willing, unwilling]  # type: ignore[list-item]  # it is asked for nothing else
+    reloader, before = app._reloader(["/"], asyncio.Event()), willing._decider.in_force
     _write(tmp_path, "new")
     await reloader._reload()
-    assert one._decider.in_force is before
+    assert willing._decider.in_force is before
     assert (app.metrics.reloads["failure"], app.metrics.reloads["success"]) == (1, 0)
     unwilling.refuses = False
     await reloader._reload()
     assert len(unwilling.used) == app.metrics.reloads["success"] == 1
-    policy = one.policy_for("orders", "rejected")
+    policy = willing.policy_for("orders", "rejected")
     assert policy is not None
     assert policy.dead_letter_exchange == "new"
     assert before.policy_of("orders", "rejected") != policy, "what is in flight is judged by what it came to"

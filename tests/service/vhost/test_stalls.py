@@ -129,7 +129,7 @@ def test_two_thousand_quiet_queues_are_asked_about_in_turn_and_few_at_a_time() -
     names, metrics = Names("dlx-router"), Metrics()
     consumers = Consumers("/", names, b"", metrics, lambda _queue, _error: None)
     made = [Consumer(None, f"q{at}", 10, sink=lambda *_: None, on_lost=lambda *_: None) for at in range(2000)]  # type: ignore[arg-type]  # nothing is sent
-    consumers._consumers.update({one.queue: one for one in made})
+    consumers._consumers.update({consumer.queue: consumer for consumer in made})
     stalls = Stalls("/", names, (names.inbox,), metrics, Readiness())
     asked: set[str] = set()
     for _ in range(45):
@@ -143,14 +143,14 @@ def test_two_thousand_quiet_queues_are_asked_about_in_turn_and_few_at_a_time() -
 class Answers:
     """A broker whose answers are given: ready messages and consumers of the inbox; None: it is silent."""
 
-    def __init__(self, told: list[tuple[int, int] | None]) -> None:
-        self._told = iter(told)
+    def __init__(self, answers: list[tuple[int, int] | None]) -> None:
+        self._answers = iter(answers)
 
     async def censuses(self, queues: list[str]) -> dict[str, tuple[int, int]]:
-        told = next(self._told)
-        if told is None:
+        answer = next(self._answers)
+        if answer is None:
             raise TopologyError("silent")
-        return dict.fromkeys(queues, told)
+        return dict.fromkeys(queues, answer)
 
 
 async def test_who_was_silent_and_delivers_nothing_is_not_ready_in_between() -> None:
@@ -163,12 +163,12 @@ async def test_who_was_silent_and_delivers_nothing_is_not_ready_in_between() -> 
     consumers._consumers[names.inbox] = inbox
     session = SimpleNamespace(vhost="/", consumers=consumers, resubscribe=lambda _: None, trouble=lambda _: None)
     clock = itertools.count(0.0, 2.0)
-    found = Stalls("/", names, (names.inbox,), metrics, readiness, clock=lambda: next(clock))
+    stalls = Stalls("/", names, (names.inbox,), metrics, readiness, clock=lambda: next(clock))
     answers = Answers([(0, 1), None, (0, 0), (0, 0), (0, 0), (0, 0), (0, 1), (5, 1), None, (5, 1), (4, 1)])
     ready = []
     for at in range(11):
         inbox.last_tag = at // 10
-        await found._look(session, cast("Any", answers))
+        await stalls._look(session, cast("Any", answers))
         ready.append(readiness.ready)
     assert ready == [True, False, False, False, False, False, True, True, False, False, True]
 
@@ -184,15 +184,15 @@ async def test_a_silent_node_is_left_where_another_one_answers_and_once_a_minute
         asked.append([*queues])
         return next(nodes)
 
-    found = Stalls("/", names, (names.inbox,), Metrics(), readiness, elsewhere=elsewhere, clock=lambda: clock[0])
+    stalls = Stalls("/", names, (names.inbox,), Metrics(), readiness, elsewhere=elsewhere, clock=lambda: clock[0])
     for at, (answer, times) in enumerate([(None, 0), ((0, 1), 0), (None, 0), (None, 0), (None, 1), (None, 1)]):
         clock[0] = 7.0 * at
-        await found._look(session, cast("Any", Answers([answer])))
+        await stalls._look(session, cast("Any", Answers([answer])))
         assert len(left) == times, at
     assert asked == [[names.inbox]] * 2, "the first silent look asks nobody, and after a move nobody for a minute"
     assert "c:5672 does; connecting there" in left[0]
     clock[0] = 28 + 61.0
-    await found._look(session, cast("Any", Answers([None])))
+    await stalls._look(session, cast("Any", Answers([None])))
     assert len(left) == 2
 
 

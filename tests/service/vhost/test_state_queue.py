@@ -58,8 +58,8 @@ def env(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
 
 def leads(router: Router) -> bool:
     """By its last word."""
-    said = [line for line in router.output.splitlines() if "leader.changed" in line]
-    return bool(said) and ("leads=True" in said[-1] or '"leads": true' in said[-1])
+    lines = [line for line in router.output.splitlines() if "leader.changed" in line]
+    return bool(lines) and ("leads=True" in lines[-1] or '"leads": true' in lines[-1])
 
 
 def is_settled(amqp: Client, junk: int) -> bool:
@@ -78,13 +78,13 @@ def no_key(amqp: Client) -> None:
 
 def kept(amqp: Client) -> list[bytes]:
     """What lies there, in its order, nobody attending it; it stays."""
-    found = []
+    bodies = []
     for method, _, body in amqp.channel.consume(STATE, inactivity_timeout=0.5):
         if method is None:
             break
-        found.append(body)
+        bodies.append(body)
     amqp.channel.cancel()
-    return found
+    return bodies
 
 
 @pytest.mark.usefixtures("newest")
@@ -98,8 +98,8 @@ def test_junk_before_the_start_goes_to_quarantine_and_the_router_works(
     router = start_router(POLICIES, **env)
     eventually(lambda: leads(router))
     eventually(lambda: is_settled(amqp, len(JUNK)))
-    found = {amqp.take(QUARANTINE).body for _ in JUNK}
-    assert found == {*JUNK}
+    bodies = {amqp.take(QUARANTINE).body for _ in JUNK}
+    assert bodies == {*JUNK}
     assert router.metric("state_quarantined_total") == len(JUNK)
     assert "state.quarantined" in router.output
 
