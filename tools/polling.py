@@ -13,11 +13,11 @@ def ready(link: pika.BlockingConnection, queue: str) -> int:
     """Ready messages now; 0 where there is no such queue."""
     probe = link.channel()
     try:
-        found = int(probe.queue_declare(queue, passive=True).method.message_count)
+        count = int(probe.queue_declare(queue, passive=True).method.message_count)
     except pika.exceptions.ChannelClosedByBroker:
         return 0
     probe.close()
-    return found
+    return count
 
 
 def stream(link: pika.BlockingConnection, name: str, *, idle_s: float) -> Iterator[tuple[Any, bytes]]:

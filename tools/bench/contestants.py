@@ -106,18 +106,18 @@ def router(place: Place, source: str, **settings: str) -> tuple[tuple[str, ...],
     """
     policies = place.folder / f"policies-{source}{'-mixed' if place.is_mixed else ''}"
     policies.mkdir(exist_ok=True)
-    said = _MIXED if place.is_mixed else _POLICIES
-    text = said if source == INBOX else said + _ATTACHMENT
+    template = _MIXED if place.is_mixed else _POLICIES
+    text = template if source == INBOX else template + _ATTACHMENT
     (policies / "bench.yaml").write_text(text, encoding="utf-8")
     environment = {"DLX_ROUTER_AMQP_URL": place.amqp_url, "DLX_ROUTER_HTTP_PORT": str(free_port())}
-    environment |= {f"DLX_ROUTER_{name}": said for name, said in settings.items()}
+    environment |= {f"DLX_ROUTER_{name}": value for name, value in settings.items()}
     return (*place.router, "run", "--policies", str(policies)), environment
 
 
-def installed_router(said: str | None) -> tuple[str, ...]:
+def installed_router(command: str | None) -> tuple[str, ...]:
     """The command that was given, else the `dlx-router` of this Python, else its module."""
-    if said:
-        return tuple(shlex.split(said))
+    if command:
+        return tuple(shlex.split(command))
     script = shutil.which("dlx-router", path=str(Path(sys.executable).parent))
     return (script,) if script else (sys.executable, "-m", "dlx_router")
 
@@ -151,7 +151,7 @@ def settled(process: "Process", within_s: float = 30) -> int:
 
 def _total(text: str, name: str) -> int:
     """The sum of a metric over its labels."""
-    return sum(int(float(found)) for found in re.findall(rf"^dlx_router_{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+    return sum(int(float(value)) for value in re.findall(rf"^dlx_router_{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
 
 
 class Process:
@@ -221,26 +221,26 @@ class Pair:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        return tuple(pid for one in self._both for pid in one.pids)
+        return tuple(pid for process in self._both for pid in process.pids)
 
     def start(self) -> None:
         """Both are started."""
-        for one in self._both:
-            one.start()
+        for process in self._both:
+            process.start()
 
     def check(self) -> None:
         """BenchError if one of them has ended."""
-        for one in self._both:
-            one.check()
+        for process in self._both:
+            process.check()
 
     def counted(self) -> tuple[int, ...]:
-        return tuple(count for one in self._both for count in one.counted())
+        return tuple(count for process in self._both for count in process.counted())
 
     def stop(self) -> None:
         """Both are gone, whatever either says."""
         with contextlib.ExitStack() as stack:
-            for one in self._both:
-                stack.callback(one.stop)
+            for process in self._both:
+                stack.callback(process.stop)
 
 
 class Shovel:

@@ -104,7 +104,7 @@ class Stage:
         if counted:
             result |= {"settled": list(counted), "smaller_share": round(min(counted) / sum(counted), 3)}
         if usage:
-            result |= {"rss_mb": round(max(one.peak_mb for one in usage), 1)}
+            result |= {"rss_mb": round(max(process.peak_mb for process in usage), 1)}
         else:
             del result["cpu_us_per_message"]
         return result | {
@@ -132,7 +132,7 @@ class Stage:
         moved_s = time.monotonic()
         while not readings or readings[-1].count < count:
             depth, _ = wire.depth(TARGET)
-            now = _Reading(time.monotonic(), depth, sum(one.cpu_s() for one in usage), broker.cpu_s())
+            now = _Reading(time.monotonic(), depth, sum(process.cpu_s() for process in usage), broker.cpu_s())
             moved_s = now.at_s if not readings or depth != readings[-1].count else moved_s
             if now.at_s - moved_s > _STALL_S:
                 raise BenchError(f"{mover.name} stands still at {depth} of {count}")

@@ -78,17 +78,17 @@ _READ: Final = """## How to read it
 """
 
 
-def page(told: Document) -> str:
+def page(report: Document) -> str:
     """The whole page."""
     return "\n".join(
-        [_INTRO, *_warning(told), *_summary(told), *_sections(told), *_limit(told), _READ, *_run(told), ""]
+        [_INTRO, *_warning(report), *_summary(report), *_sections(report), *_limit(report), _READ, *_run(report), ""]
     )
 
 
-def _sections(told: Document) -> Iterator[str]:
-    small = [cell for cell in told["cells"] if cell["bytes"] == SMALL and not is_mixed(cell)]
-    mixed = [cell for cell in told["cells"] if is_mixed(cell)]
-    large = [cell for cell in told["cells"] if cell["bytes"] != SMALL]
+def _sections(report: Document) -> Iterator[str]:
+    small = [cell for cell in report["cells"] if cell["bytes"] == SMALL and not is_mixed(cell)]
+    mixed = [cell for cell in report["cells"] if is_mixed(cell)]
+    large = [cell for cell in report["cells"] if cell["bytes"] != SMALL]
     if small:
         yield from ("## Letters of 1 KiB", "")
         for cell in small:
@@ -100,15 +100,15 @@ def _sections(told: Document) -> Iterator[str]:
         yield from ("## Large bodies", "", *_large(large), "")
     if pairs := [cell for cell in small if PAIR in cell and ROUTER in cell]:
         yield from ("## Two processes on one inbox", "", *_pairs(pairs), "")
-    if told.get("latency"):
-        yield from ("## Latency", "", _LATENCY, *_latency(told["latency"]), "")
-    if told.get("shapes"):
-        yield from ("## Backlogs and sizes", "", *_shapes(told["shapes"]), "")
+    if report.get("latency"):
+        yield from ("## Latency", "", _LATENCY, *_latency(report["latency"]), "")
+    if report.get("shapes"):
+        yield from ("## Backlogs and sizes", "", *_shapes(report["shapes"]), "")
 
 
-def _warning(told: Document) -> Iterator[str]:
+def _warning(report: Document) -> Iterator[str]:
     """A reader must not take a short or disturbed run for a measurement."""
-    options, load = told["options"], told["machine"]["load_before"]
+    options, load = report["options"], report["machine"]["load_before"]
     if options["messages"] < FULL_MESSAGES or options["rounds"] < FULL_ROUNDS:
         yield f"**A short run**: {options['messages']:,} letters, {options['rounds']} rounds. It shows that this works,"
         yield f"not how fast the router is; a full one has {FULL_MESSAGES:,} letters and {FULL_ROUNDS} rounds."
@@ -116,17 +116,17 @@ def _warning(told: Document) -> Iterator[str]:
     if load > QUIET:
         yield f"**The machine was not at rest** when it began (load {load:g}): speeds are too low, ratios less sure."
         yield ""
-    if told["failed_runs"]:
-        yield f"**{told['failed_runs']} runs failed** and have no numbers here; `build/bench.json` says why."
+    if report["failed_runs"]:
+        yield f"**{report['failed_runs']} runs failed** and have no numbers here; `build/bench.json` says why."
         yield ""
 
 
-def _summary(told: Document) -> Iterator[str]:
+def _summary(report: Document) -> Iterator[str]:
     yield from ("## In short", "", "The worst cell of broker version and queue type.", "")
     yield from ("| | worst cell | goal | |", "|---|---:|---:|---|")
-    for name, said, goal, more in _GOALS:
-        if (value := told["summary"].get(name)) is not None:
-            yield f"| {said} | {value:g} | {_goal(goal, more=more)} | {_reached(value, goal, more=more)} |"
+    for name, label, goal, more in _GOALS:
+        if (value := report["summary"].get(name)) is not None:
+            yield f"| {label} | {value:g} | {_goal(goal, more=more)} | {_reached(value, goal, more=more)} |"
     yield ""
 
 
@@ -145,9 +145,9 @@ def _cell(cell: Document) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---:|"
     for name in NAMES:
         if name in cell:
-            one = cell[name]
-            cpu, rss = (f"{one[key]:.0f}" if key in one else "–" for key in ("cpu_us_per_message", "rss_mb"))
-            broker, rate = f"{one['broker_cpu_us_per_message']:.0f}", f"{one['messages_per_s']:,.0f}"
+            figures = cell[name]
+            cpu, rss = (f"{figures[key]:.0f}" if key in figures else "–" for key in ("cpu_us_per_message", "rss_mb"))
+            broker, rate = f"{figures['broker_cpu_us_per_message']:.0f}", f"{figures['messages_per_s']:,.0f}"
             yield f"| {_TITLES[name]} | {rate} | {cpu} | {broker} | {rss} | {_times(cell, name)} |"
 
 
@@ -170,7 +170,7 @@ def _latency(versions: Document) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---:|---|"
     for version, measured in sorted(versions.items()):
         (native, native_late), shovel, router = (measured["p50_p99_ms"][way] for way in ("native", "shovel", "routed"))
-        by_shovel, by_router = ((one[0] - native, one[1] - native_late) for one in (shovel, router))
+        by_shovel, by_router = ((pair[0] - native, pair[1] - native_late) for pair in (shovel, router))
         is_reached = all(added <= goal for added, goal in zip(by_router, _LATENCY_GOALS, strict=True))
         yield (
             f"| {version} | {measured['rate']:,} | {native:.1f}, {native_late:.1f} | {_both(by_shovel)} "
@@ -188,7 +188,7 @@ def _large(cells: list[Document]) -> Iterator[str]:
     yield "|---|---|---:|---:|---:|---:|---:|"
     for cell in cells:
         ours, other = cell.get(ROUTER, {}), cell.get(SHOVEL, {})
-        speeds = " | ".join(f"{one['mb_per_s']:.0f}" if one else "–" for one in (ours, other))
+        speeds = " | ".join(f"{figures['mb_per_s']:.0f}" if figures else "–" for figures in (ours, other))
         rss = f"{ours['rss_mb']:.0f}" if ours else "–"
         where = f"{cell['version']} | {cell['type']} | {_size(cell['bytes'])}"
         yield f"| {where} | {speeds} | {_times(cell, SHOVEL)} | {rss} |"
@@ -201,10 +201,10 @@ def _pairs(cells: list[Document]) -> Iterator[str]:
     yield "| RabbitMQ | queues | one, letters/s | two, letters/s | two beside one | share of the one that did less |"
     yield "|---|---|---:|---:|---:|---:|"
     for cell in cells:
-        one, two = cell[ROUTER]["messages_per_s"], cell[PAIR]["messages_per_s"]
+        alone, both = cell[ROUTER]["messages_per_s"], cell[PAIR]["messages_per_s"]
         share = f"{cell[PAIR].get('smaller_share', 0):.0%}"
         ratio = _with_range(cell, "ratio_of_two_to_one") if "ratio_of_two_to_one" in cell else ""
-        yield f"| {cell['version']} | {cell['type']} | {one:,.0f} | {two:,.0f} | {ratio} | {share} |"
+        yield f"| {cell['version']} | {cell['type']} | {alone:,.0f} | {both:,.0f} | {ratio} | {share} |"
 
 
 def _shapes(rows: list[Document]) -> Iterator[str]:
@@ -214,9 +214,9 @@ def _shapes(rows: list[Document]) -> Iterator[str]:
     yield "|---:|---:|---:|---:|---:|---:|"
     for row in rows:
         ours, other = row["results"].get(ROUTER, {}), row["results"].get(SHOVEL, {})
-        told = [_number(ours, name) for name in ("messages_per_s", "mb_per_s", "rss_mb")]
-        told.append(_number(other, "messages_per_s"))
-        yield f"| {row['messages']:,} | {_size(row['bytes'])} | {' | '.join(told)} |"
+        shown = [_number(ours, name) for name in ("messages_per_s", "mb_per_s", "rss_mb")]
+        shown.append(_number(other, "messages_per_s"))
+        yield f"| {row['messages']:,} | {_size(row['bytes'])} | {' | '.join(shown)} |"
 
 
 def _number(result: Document, name: str) -> str:
@@ -232,12 +232,12 @@ def _size(count: int) -> str:
     return f"{count} B"
 
 
-def _limit(told: Document) -> Iterator[str]:
+def _limit(report: Document) -> Iterator[str]:
     """How much of the machine was at work: letters a second times microseconds."""
-    cells = [cell for cell in told["cells"] if cell["bytes"] == SMALL and ROUTER in cell and not is_mixed(cell)]
+    cells = [cell for cell in report["cells"] if cell["bytes"] == SMALL and ROUTER in cell and not is_mixed(cell)]
     if not cells:
         return
-    cores = told["machine"]["cores"]
+    cores = report["machine"]["cores"]
     yield from ("## What limits", "", f"Cores at work while the router moved letters, of {cores}:", "")
     yield from ("| RabbitMQ | queues | router | broker | together |", "|---|---|---:|---:|---:|")
     for cell in cells:
@@ -263,18 +263,18 @@ def _verdict(most: float, own: float, cores: int) -> str:
     return "Neither a core nor the machine is full: the way to the disk and back limits, and how much is in flight."
 
 
-def _run(told: Document) -> Iterator[str]:
-    machine, options, brokers = told["machine"], told["options"], told["brokers"]
-    packages = ", ".join(f"{name} {found}" for name, found in machine["packages"].items() if found)
+def _run(report: Document) -> Iterator[str]:
+    machine, options, brokers = report["machine"], report["options"], report["brokers"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
     yield from ("## The run", "", "| | |", "|---|---|")
-    yield f"| date | {told.get('date', 'unknown')} |"
+    yield f"| date | {report.get('date', 'unknown')} |"
     yield f"| machine | {machine['cores']} cores of {machine['cpu']}, {machine['memory']} memory, {machine['system']} |"
     yield f"| Python | {machine['python']}; {packages} |"
     yield f"| RabbitMQ | {', '.join(brokers.values())} |"
     rounds = f"{options['rounds']} of {options['messages']:,} letters (aio-pika: {options['aio_messages']:,})"
     yield f"| rounds | {rounds}; the first of several is dropped |"
     yield f"| shovel | {'over TCP, as between two brokers' if options['shovel'] == 'network' else 'without a socket'} |"
-    yield f"| took | {told['seconds'] / 60:.0f} min; load before {machine['load_before']:g}; seed {told['seed']} |"
+    yield f"| took | {report['seconds'] / 60:.0f} min; load before {machine['load_before']:g}; seed {report['seed']} |"
 
 
 def main(argv: list[str]) -> int:
@@ -282,11 +282,11 @@ def main(argv: list[str]) -> int:
     source = Path(argv[0]) if argv else ROOT / "build" / "bench.json"
     target = Path(argv[1]) if argv[1:] else ROOT / "docs" / "performance.md"
     try:
-        told = json.loads(source.read_text(encoding="utf-8"))
+        report = json.loads(source.read_text(encoding="utf-8"))
         latency = source.parent / "latency.json"
         if latency.exists():
-            told["latency"] = json.loads(latency.read_text(encoding="utf-8"))
-        text = page(told)
+            report["latency"] = json.loads(latency.read_text(encoding="utf-8"))
+        text = page(report)
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"{source}: not what `make bench` writes: {error!r}; run `make bench` first", file=sys.stderr)
         return 2

@@ -30,38 +30,40 @@ Cell = dict[str, Any]
 def cells(rounds: Iterable[Round]) -> list[Cell]:
     """One for each version, type, size and number of queues, in the order of the rounds; dropped ones do not count."""
     grouped: dict[tuple[str, str, int, int], list[Round]] = {}
-    for one in rounds:
-        if not one["dropped"]:
-            grouped.setdefault((one["version"], one["type"], one["bytes"], one.get("queues", 1)), []).append(one)
+    for round_ in rounds:
+        if not round_["dropped"]:
+            grouped.setdefault(
+                (round_["version"], round_["type"], round_["bytes"], round_.get("queues", 1)), []
+            ).append(round_)
     return [_cell(key, group) for key, group in grouped.items()]
 
 
 def _cell(key: tuple[str, str, int, int], rounds: list[Round]) -> Cell:
     cell: Cell = dict(zip(("version", "type", "bytes", "queues"), key, strict=True)) | {"rounds": len(rounds)}
     for name in NAMES:
-        if results := [one["results"][name] for one in rounds if "messages" in one["results"].get(name, ())]:
+        if results := [round_["results"][name] for round_ in rounds if "messages" in round_["results"].get(name, ())]:
             cell[name] = {
                 measure: round(median(result[measure] for result in results), 2)
                 for measure in _MEASURES if measure in results[0]
             }  # fmt: skip
     for ratio, names in _RATIOS.items():
-        if found := [value for one in rounds if (value := _ratio(one["results"], *names)) is not None]:
-            cell[ratio] = round(median(found), 3)
-            cell[f"{ratio}_range"] = [round(min(found), 3), round(max(found), 3)]
+        if values := [value for round_ in rounds if (value := _ratio(round_["results"], *names)) is not None]:
+            cell[ratio] = round(median(values), 3)
+            cell[f"{ratio}_range"] = [round(min(values), 3), round(max(values), 3)]
     return cell
 
 
 def _ratio(results: dict[str, Any], first: str, second: str) -> float | None:
     """The speed of the first over that of the second in the same round."""
-    ours, other = (results.get(one, {}).get("messages_per_s") for one in (first, second))
+    ours, other = (results.get(name, {}).get("messages_per_s") for name in (first, second))
     return ours / other if ours and other else None
 
 
-def summary(found: list[Cell]) -> dict[str, float | None]:
+def summary(all_cells: list[Cell]) -> dict[str, float | None]:
     """The worst cell of each number; None where nothing measured it."""
-    mixed = [cell for cell in found if is_mixed(cell)]
-    small = [cell for cell in found if cell["bytes"] == SMALL and not is_mixed(cell)]
-    large = [cell for cell in found if cell["bytes"] != SMALL]
+    mixed = [cell for cell in all_cells if is_mixed(cell)]
+    small = [cell for cell in all_cells if cell["bytes"] == SMALL and not is_mixed(cell)]
+    large = [cell for cell in all_cells if cell["bytes"] != SMALL]
     worst: dict[str, float | None] = {ratio: _worst(min, [cell.get(ratio) for cell in small]) for ratio in _RATIOS}
     for measure in ("cpu_us_per_message", "rss_mb"):
         worst[measure] = _worst(max, [cell.get(ROUTER, {}).get(measure) for cell in small])
@@ -110,20 +112,20 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def table(found: list[Cell]) -> str:
+def table(all_cells: list[Cell]) -> str:
     """The cells for a person: a line for each contestant, speeds as medians."""
     head = f"{'broker':8}{'queues':9}{'body':>8}  {'contestant':18}{'msg/s':>9}{'MB/s':>9}"
     head += f"{'CPU us':>9}{'broker us':>11}{'RSS MB':>9}{'router is':>13}"
-    return "\n".join([head, *(_line(cell, name) for cell in found for name in NAMES if name in cell)])
+    return "\n".join([head, *(_line(cell, name) for cell in all_cells for name in NAMES if name in cell)])
 
 
 def _line(cell: Cell, name: str) -> str:
-    said = cell[name]
+    figures = cell[name]
     ratio = next((cell.get(key) for key, names in _RATIOS.items() if names == (ROUTER, name)), None)
     body = "mixed" if is_mixed(cell) else f"{cell['bytes'] // 1024} KiB"
     measures = ("cpu_us_per_message", "broker_cpu_us_per_message", "rss_mb")
-    cpu, broker, rss = (f"{said[measure]:.0f}" if measure in said else "-" for measure in measures)
-    speed = f"{said['messages_per_s']:>9,.0f}{said['mb_per_s']:>9.1f}"
+    cpu, broker, rss = (f"{figures[measure]:.0f}" if measure in figures else "-" for measure in measures)
+    speed = f"{figures['messages_per_s']:>9,.0f}{figures['mb_per_s']:>9.1f}"
     line = f"{cell['version']:8}{cell['type']:9}{body:>8}  {name:18}{speed}{cpu:>9}{broker:>11}{rss:>9}"
     return line + (f"{ratio:>11.2f} x" if ratio else "")
 

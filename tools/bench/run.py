@@ -107,14 +107,14 @@ class Plan:
     @property
     def failed(self) -> int:
         """Runs without a result."""
-        return sum("error" in result for one in self.rounds + self.shapes for result in one["results"].values())
+        return sum("error" in result for part in self.rounds + self.shapes for result in part["results"].values())
 
     def write(self) -> None:
         """The file holds all rounds that are over."""
-        found = cells(self.rounds)
+        all_cells = cells(self.rounds)
         options = {key: value for key, value in vars(self.given).items() if key not in {"output", "seed", "router"}}
         document = {
-            "summary": summary(found), "cells": found, "rounds": self.rounds, "shapes": self.shapes,
+            "summary": summary(all_cells), "cells": all_cells, "rounds": self.rounds, "shapes": self.shapes,
             "date": datetime.now(UTC).date().isoformat(), "machine": self.machine, "brokers": self.brokers,
             "failed_runs": self.failed, "seed": self.seed, "options": options,
             "seconds": round(time.monotonic() - self.began_s), "notes": list(_NOTES),
@@ -159,11 +159,11 @@ def _round(plan: Plan, stage: Stage, names: list[str], version: str, course: Cou
         count = min(course.count, plan.given.aio_messages) if name == RELAY else course.count
         try:
             results[name] = stage.run(name, replace(course, count=count))
-            said = f"{results[name]['messages_per_s']:,.0f} msg/s, {results[name]['mb_per_s']:.1f} MB/s"
+            outcome = f"{results[name]['messages_per_s']:,.0f} msg/s, {results[name]['mb_per_s']:.1f} MB/s"
         except (BenchError, OSError) as error:
             results[name] = {"error": str(error)}
-            said = f"FAILED: {error}"
-        log(f"{version} {course.kind} {course.count:,} of {course.size / 1024:g} KiB {name}: {said}")
+            outcome = f"FAILED: {error}"
+        log(f"{version} {course.kind} {course.count:,} of {course.size / 1024:g} KiB {name}: {outcome}")
     return results
 
 
@@ -189,11 +189,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(allowed: tuple[str, ...] | None) -> Any:  # noqa: ANN401 - what argparse calls
     def parse(text: str) -> list[str]:
-        found = text.replace("-", "_").split(",")
-        for one in found:
-            if allowed and one not in allowed:
-                raise argparse.ArgumentTypeError(f"{one!r} is none of {', '.join(allowed)}")
-        return found
+        words = text.replace("-", "_").split(",")
+        for word in words:
+            if allowed and word not in allowed:
+                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(allowed)}")
+        return words
 
     return parse
 
@@ -222,9 +222,9 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         log(f"interrupted after {len(plan.rounds)} rounds")
         code = 130
-    found = cells(plan.rounds)
-    if found:
-        print(f"{table(found)}\n\n{json.dumps(summary(found), indent=1)}\n\nseed {seed}; {given.output}")
+    all_cells = cells(plan.rounds)
+    if all_cells:
+        print(f"{table(all_cells)}\n\n{json.dumps(summary(all_cells), indent=1)}\n\nseed {seed}; {given.output}")
     if plan.failed:
         log(f"{plan.failed} runs failed: see `error` in {given.output}")
     return code or int(plan.failed > 0)

@@ -89,8 +89,8 @@ class Node:
         self._process: subprocess.Popen[bytes] | None = None
         self._reaper = _reaper(self.work, self._lock)
         try:
-            told = config or {}
-            write(self.work, self._here, ports=self.ports, plugins=plugins, config=told, tls=tls)
+            settings = config or {}
+            write(self.work, self._here, ports=self.ports, plugins=plugins, config=settings, tls=tls)
             write_cookie(self.work, cookie)
             self.start()
         except BaseException:

@@ -78,9 +78,9 @@ def write(
     management = _MANAGEMENT if "rabbitmq_management" in plugins else {}
     lines = {**_CONFIG, **management, **(_TLS if tls else {})}
     values = {**ports, "here": here}
-    told = {key: value.format_map(values) for key, value in lines.items()} | dict(config)
+    settings = {key: value.format_map(values) for key, value in lines.items()} | dict(config)
     files = {
-        "rabbitmq.conf": "".join(f"{key} = {value}\n" for key, value in told.items()),
+        "rabbitmq.conf": "".join(f"{key} = {value}\n" for key, value in settings.items()),
         "advanced.config": "[].\n",
         "environment": "",
         "enabled_plugins": f"[{','.join(plugins)}].\n",

@@ -56,10 +56,10 @@ def cache() -> Path:
 
 def installed() -> Program | None:
     """The newest RabbitMQ installed on this machine, whatever its version."""
-    found = [
+    homes = [
         home for pattern in _HOMES for home in Path("/").glob(pattern[1:]) if (home / "sbin/rabbitmq-server").exists()
     ]
-    programs = [Program(home.name.rpartition("-")[2], home / "sbin") for home in found]
+    programs = [Program(home.name.rpartition("-")[2], home / "sbin") for home in homes]
     return max(programs, key=lambda program: _numbers(program.version), default=None)
 
 
@@ -153,8 +153,8 @@ def _codename() -> str:
         release = Path("/etc/os-release").read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
-    found = re.search(r'^VERSION_CODENAME="?(\w+)', release, re.MULTILINE)
-    return found[1] if found and "ID=debian" in release else ""
+    match = re.search(r'^VERSION_CODENAME="?(\w+)', release, re.MULTILINE)
+    return match[1] if match and "ID=debian" in release else ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ class Books:
         self.outstanding: set[int] = set()  # swift letters, confirmed and not yet in their place
         self.newest = -1  # of the swift letters that arrived
         self.stranded: Counter[str] = Counter()
-        self._found: dict[str, bytearray] = {place: bytearray() for place in LAST}
+        self._counts: dict[str, bytearray] = {place: bytearray() for place in LAST}
         self._ids = array("Q")
         self._twins: dict[int, set[int]] = {}  # letters with several ids
         self._foreign: list[str] = []
@@ -111,7 +111,7 @@ class Books:
         number = self.numbers
         self.numbers += 1
         if number >= len(self.published):
-            for row in (self.published, *self._found.values()):
+            for row in (self.published, *self._counts.values()):
                 row.extend(bytes(_STEP))
             self._ids.frombytes(bytes(8 * _STEP))
         return number
@@ -121,7 +121,7 @@ class Books:
         self.published[number] = 1
         self.confirmed += 1
         way = way_of(number)
-        if way is SWIFT_WAY and not self._found[way.places[0]][number]:
+        if way is SWIFT_WAY and not self._counts[way.places[0]][number]:
             self.outstanding.add(number)
 
     def find(self, place: str, body: bytes, letter_id: str, *, redelivered: bool) -> None:
@@ -138,10 +138,10 @@ class Books:
             self._foreign.append(repr(body[:40]))
             return
         known = _short(letter_id)
-        if place not in self._found:
-            self._found[place] = bytearray(len(self.published))
+        if place not in self._counts:
+            self._counts[place] = bytearray(len(self.published))
             self.stranded[place] += 0
-        row = self._found[place]
+        row = self._counts[place]
         if redelivered and row[number] and known in self._ids_of(number):
             self.again += 1
             return
@@ -177,17 +177,17 @@ class Books:
         if lost := self._hostile.count(False):
             verdict.lost += lost
             verdict.violations.append(f"{lost} of {verdict.hostile} messages that faults published are nowhere")
-        found, twins = self._copies()
-        verdict.duplicates, verdict.broker_twins = found, twins
-        verdict.parked = sum(map(bool, self._found[PARKING]))
-        verdict.stranded = {place: sum(map(bool, self._found[place])) for place in self.stranded}
+        extra, twins = self._copies()
+        verdict.duplicates, verdict.broker_twins = extra, twins
+        verdict.parked = sum(map(bool, self._counts[PARKING]))
+        verdict.stranded = {place: sum(map(bool, self._counts[place])) for place in self.stranded}
         verdict.violations += self._laws(verdict, allowed)
         return verdict
 
     def _judge_way(self, way: Way, verdict: Verdict) -> None:
         ours = self._ours(way)
         for place in way.places:
-            row = self._found[place]
+            row = self._counts[place]
             there = sum(map(bool, map(row.__getitem__, ours)))
             verdict.rows.append((way.name, place, len(ours), there, sum(map(row.__getitem__, ours))))
             lost = self._lost(ours, place)
@@ -207,7 +207,7 @@ class Books:
         return [at for at in range(self.numbers) if self.published[at] and way_of(at) is way]
 
     def _lost(self, ours: list[int], place: str) -> list[int]:
-        row, parked = self._found[place], self._found[PARKING]
+        row, parked = self._counts[place], self._counts[PARKING]
         return [at for at in ours if not row[at] and not parked[at]]
 
     def _copies(self) -> tuple[int, int]:
@@ -215,8 +215,8 @@ class Books:
         extra = twins = 0
         for number in range(self.numbers):
             places = way_of(number).places
-            most = max(self._found[place][number] for place in places)
-            elsewhere = sum(row[number] for place, row in self._found.items() if place not in places)
+            most = max(self._counts[place][number] for place in places)
+            elsewhere = sum(row[number] for place, row in self._counts.items() if place not in places)
             ids = len(self._ids_of(number))
             extra += max(0, most + elsewhere - ids)
             twins += ids - 1
@@ -227,7 +227,7 @@ class Books:
             yield f"{verdict.duplicates} copies too many, and no more than {allowed} could be in flight at the faults"
         if several := [at for at, ids in self._twins.items() if 0 in ids]:
             yield f"{len(several)} letters were found without an id: {several[:_EXAMPLES]}"
-        if quarantined := sum(map(bool, self._found[QUARANTINE])):
+        if quarantined := sum(map(bool, self._counts[QUARANTINE])):
             yield f"{quarantined} letters are in quarantine"
         if self._foreign:
             yield f"{len(self._foreign)} bodies that nobody published: {self._foreign[:_EXAMPLES]}"
@@ -238,13 +238,13 @@ class Books:
     def _shared_ids(self) -> Iterator[str]:
         owners: dict[int, int] = {}
         for number in range(self.numbers):
-            for one in self._ids_of(number) if self._ids[number] else ():
-                if (other := owners.setdefault(one, number)) != number:
+            for letter_id in self._ids_of(number) if self._ids[number] else ():
+                if (other := owners.setdefault(letter_id, number)) != number:
                     yield f"letters {other} and {number} have one id"
                     return
 
     def _strayed(self) -> Iterator[str]:
-        for place, row in self._found.items():
+        for place, row in self._counts.items():
             if place in {PARKING, QUARANTINE} or place in self.stranded:
                 continue
             strayed = [at for at in range(self.numbers) if row[at] and place not in way_of(at).places]

@@ -24,8 +24,8 @@ def revive(scene: Scene, report: Report) -> None:
     """No fault ends a router but a signal; one that ended is an error of its own, and is started again."""
     for at, router in enumerate(scene.routers):
         if not router.running:
-            report.violations.append(said := f"router {at} ended by itself: exit {router.exit_code}")
-            print(said, flush=True)
+            report.violations.append(violation := f"router {at} ended by itself: exit {router.exit_code}")
+            print(violation, flush=True)
             router.start(wait=False)
 
 

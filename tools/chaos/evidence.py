@@ -16,17 +16,17 @@ TOLD: Final = ("ts_ms", "kind", "action", "cause", "target", "attempt")
 def of_missing(scene: Scene, bodies: set[str]) -> str:
     """For people. Counts are some seconds old. `messages_dlx`: died in a quorum queue, and its worker has them yet."""
     queues = scene.api.get(f"queues/{VHOST}?columns={COLUMNS}").raise_for_status().json()
-    holding = [one for one in queues if any(many for name, many in one.items() if name != "name")]
-    told = _told(scene, bodies)
-    said = [f"{body}: {' · '.join(told[body]) or 'the journal has nothing'}" for body in sorted(bodies)]
-    return "\n".join(["queues that are not empty:", *map(json.dumps, holding), "", *said]) + "\n"
+    holding = [queue for queue in queues if any(many for name, many in queue.items() if name != "name")]
+    histories = _histories(scene, bodies)
+    lines = [f"{body}: {' · '.join(histories[body]) or 'the journal has nothing'}" for body in sorted(bodies)]
+    return "\n".join(["queues that are not empty:", *map(json.dumps, holding), "", *lines]) + "\n"
 
 
-def _told(scene: Scene, bodies: set[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+def _histories(scene: Scene, bodies: set[str]) -> dict[str, list[str]]:
+    histories: dict[str, list[str]] = defaultdict(list)
     with pika.BlockingConnection(pika.URLParameters(scene.url)) as link:
         for event in events(link, idle_s=2):
             name = str((event.get("props") or {}).get("message_id", ""))
             if name in bodies:
-                found[name].append(" ".join(str(event[key]) for key in TOLD if event.get(key) is not None))
-    return found
+                histories[name].append(" ".join(str(event[key]) for key in TOLD if event.get(key) is not None))
+    return histories

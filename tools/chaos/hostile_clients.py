@@ -110,12 +110,12 @@ def slow_clients(arena: Target) -> None:
     """Connections that say nothing, or half a request, while somebody asks whether the router lives."""
     port = arena.router.port
     with ExitStack() as stack:
-        for said in islice(
+        for request in islice(
             cycle([b"", b"GET /rea", b"POST /api/v1/x HTTP/1.1\r\nContent-Length: 9\r\n\r\n"]), SLOW_CLIENTS
         ):
             link = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
             link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            link.sendall(said)
+            link.sendall(request)
         answers = [arena.router.ask("/livez")[0] for _ in range(20)]
         arena.wait(0.5, 2.0)
     if dead := sum(code != READY for code in answers):
@@ -130,8 +130,8 @@ def _publish(
     bodies = [arena.load.books.hostile() for _ in range(count)]
 
     def act(channel: Any) -> None:
-        for body, one in zip(bodies, cycle(headers)):
-            _confirmed(channel, "", queue, body, one, expiration)
+        for body, fields in zip(bodies, cycle(headers)):
+            _confirmed(channel, "", queue, body, fields, expiration)
 
     arena.scene.channel(act)
 
@@ -167,8 +167,8 @@ def _lies() -> list[dict[str, Any]]:
         None,
     ]
     return [
-        *({"x-death": one} for one in (*deaths, *odd)),
-        *({"dlx-router": one} for one in records),
+        *({"x-death": history} for history in (*deaths, *odd)),
+        *({"dlx-router": record} for record in records),
         {"dlx-death": '{"queue":"' + SECRET + '","exchange":"","routing_keys":[],"reason":"x"}'},
         {"dlx-router-pub": 1, "dlx-router-id": "00"},
         {"x-first-death-queue": SECRET, "x-death": [_death(SECRET, "")] * 20},

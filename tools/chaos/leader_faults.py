@@ -77,7 +77,7 @@ def _break(scene: ClusterScene, load: Load, report: Report, chance: random.Rando
     window = scene.window() * ROUTERS
     while time.monotonic() - started < seconds_of(report):
         revive(scene, report)
-        report.faults.append(fault := _one(scene, load, chance.choice(list(KINDS)), started))
+        report.faults.append(fault := _attempt(scene, load, chance.choice(list(KINDS)), started))
         report.allowed += window
         print(fault, flush=True)
     report.seconds = time.monotonic() - started
@@ -88,7 +88,7 @@ def seconds_of(report: Report) -> float:
     return report.minutes * 60
 
 
-def _one(scene: ClusterScene, load: Load, kind: str, started: float) -> Fault:
+def _attempt(scene: ClusterScene, load: Load, kind: str, started: float) -> Fault:
     leader = scene.leader()
     begun = time.monotonic()
     KINDS[kind](leader)

@@ -36,7 +36,7 @@ class Station:
     """
 
     def __init__(self, url: str, on_open: Callable[[Any], None], *, heartbeat_s: int = HEARTBEAT_S) -> None:
-        self._brokers = cycle([_patient(pika.URLParameters(one), heartbeat_s) for one in url.split()])
+        self._brokers = cycle([_patient(pika.URLParameters(address), heartbeat_s) for address in url.split()])
         self._on_open = on_open
         self._link: Any = None
         self._wanted = False
@@ -124,10 +124,10 @@ class Publisher:
             return
         room = min(WINDOW - len(self._unconfirmed), int(self.rate * TICK_S * BURST) + 1)
         for _ in range(min(int(self._owed), room) if self.rate else 0):
-            self._one()
+            self._publish()
             self._owed -= 1
 
-    def _one(self) -> None:
+    def _publish(self) -> None:
         number = self._books.next()
         self._tag += 1
         self._unconfirmed[self._tag] = number
@@ -205,8 +205,8 @@ class Load:
     def start(self) -> None:
         """Publishing, failing and looking."""
         self._thread.start()
-        for one in (self._auditor, self._failing, self._publisher):
-            self._loop.call_soon_threadsafe(one.open)
+        for station in (self._auditor, self._failing, self._publisher):
+            self._loop.call_soon_threadsafe(station.open)
 
     def stop_publishing(self) -> None:
         """What is under way goes on."""

@@ -8,8 +8,8 @@ NODES: Final = "chaos-cluster"
 def with_section(page: str, name: str, text: str) -> str:
     """The page with this section replaced, or at its end where there was none."""
     whole = f"{_begin(name)}\n\n{text.strip()}\n\n{_end(name)}\n"
-    before, found, rest = page.partition(_begin(name))
-    if not found:
+    before, mark, rest = page.partition(_begin(name))
+    if not mark:
         return f"{page.rstrip()}\n\n{whole}"
     return f"{before}{whole}{rest.partition(_end(name))[2].lstrip()}"
 

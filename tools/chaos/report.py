@@ -45,14 +45,18 @@ class Report:
     @property
     def broken(self) -> list[str]:
         """Every law that does not hold."""
-        stuck = [f"no letter flowed within a minute after: {one}" for one in self.faults if one.recovered_s is None]
-        late = [f"a dead replica was not taken over in {TAKEOVER_S:g} s: {one}" for one in self.faults if _late(one)]
+        stuck = [
+            f"no letter flowed within a minute after: {fault}" for fault in self.faults if fault.recovered_s is None
+        ]
+        late = [
+            f"a dead replica was not taken over in {TAKEOVER_S:g} s: {fault}" for fault in self.faults if _late(fault)
+        ]
         return [*self.verdict.violations, *self.violations, *stuck, *late]
 
     @property
     def takeovers(self) -> list[float]:
         """Seconds until the others had the letters of a dead replica."""
-        return [one.takeover_s for one in self.faults if one.takeover_s is not None]
+        return [fault.takeover_s for fault in self.faults if fault.takeover_s is not None]
 
 
 def _late(fault: Fault) -> bool:
@@ -68,7 +72,7 @@ def markdown(report: Report, cluster: Report | None = None) -> str:
 def _section(report: Report, level: str) -> Iterator[str]:
     yield from (f"{level} The run", "", *_head(report), "", f"{level} Letters", "", *_letters(report), "")
     yield from (f"{level} Faults", "", *_faults(report.faults), "", f"{level} Laws that broke", "")
-    yield from [f"* {one}" for one in report.broken] or ["Every law holds."]
+    yield from [f"* {violation}" for violation in report.broken] or ["Every law holds."]
 
 
 def _head(report: Report) -> Iterator[str]:
@@ -81,7 +85,7 @@ def _head(report: Report) -> Iterator[str]:
     yield f"| minutes under faults | {report.seconds / 60:.1f} |"
     yield f"| replicas, one stage each | {', '.join(map(str, report.replicas))} |"
     yield f"| letters (publish confirmed) | {verdict.letters:,} |"
-    yield f"| faults | {len(report.faults)} of {len({one.kind for one in report.faults})} kinds |"
+    yield f"| faults | {len(report.faults)} of {len({fault.kind for fault in report.faults})} kinds |"
     yield f"| **lost** | **{verdict.lost}** |"
     yield f"| duplicates (copies beyond the first) | {verdict.duplicates}; at most {report.allowed} were in flight |"
     yield f"| dead-lettered twice by the broker (an id each) | {verdict.broker_twins} |"
@@ -95,20 +99,20 @@ def _head(report: Report) -> Iterator[str]:
 def _letters(report: Report) -> Iterator[str]:
     yield "| way | place | letters | found there | copies |"
     yield "|---|---|---:|---:|---:|"
-    for way, place, letters, found, copies in report.verdict.rows:
-        yield f"| {way} | {place} | {letters:,} | {found:,} | {copies:,} |"
+    for way, place, letters, arrived, copies in report.verdict.rows:
+        yield f"| {way} | {place} | {letters:,} | {arrived:,} | {copies:,} |"
 
 
 def _faults(faults: Sequence[Fault]) -> Iterator[str]:
     by_kind: defaultdict[str, list[Fault]] = defaultdict(list)
-    for one in faults:
-        by_kind[one.kind].append(one)
+    for fault in faults:
+        by_kind[fault.kind].append(fault)
     yield "| kind | times | lasted | letters flow again after |"
     yield "|---|---:|---|---|"
     for kind in [*(KINDS if faults and faults[0].kind in KINDS else by_kind)]:
         some = by_kind[kind]
-        back = _spread([one.recovered_s for one in some if one.recovered_s is not None])
-        yield f"| {kind} | {len(some)} | {_spread([one.lasted_s for one in some])} | {back} |"
+        back = _spread([fault.recovered_s for fault in some if fault.recovered_s is not None])
+        yield f"| {kind} | {len(some)} | {_spread([fault.lasted_s for fault in some])} | {back} |"
     yield ""
     yield "Every fault with its moment is in `build/chaos.log` of the machine that ran this."
 
@@ -120,7 +124,7 @@ def _spread(values: Sequence[float]) -> str:
 def as_json(report: Report) -> dict[str, Any]:
     """The numbers, for a machine."""
     verdict = report.verdict
-    kinds = Counter(one.kind for one in report.faults)
+    kinds = Counter(fault.kind for fault in report.faults)
     return {
         "router": report.router,
         "rabbitmq": report.version,
@@ -135,6 +139,6 @@ def as_json(report: Report) -> dict[str, Any]:
         "broker_twins": verdict.broker_twins,
         "parked": verdict.parked,
         "hostile": verdict.hostile,
-        "takeovers_s": [round(one, 3) for one in report.takeovers],
+        "takeovers_s": [round(seconds, 3) for seconds in report.takeovers],
         "violations": report.broken,
     }

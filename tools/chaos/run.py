@@ -106,24 +106,24 @@ def _break(plan: Plan, arena: Arena, report: Report) -> None:
             window = arena.scene.window()
             ends = started + plan.seconds * at / len(plan.replicas)
             while given or (not plan.kinds and time.monotonic() < ends):
-                _one(given.pop(0) if given else bag.draw(replicas), arena, report, window, started, log)
+                _attempt(given.pop(0) if given else bag.draw(replicas), arena, report, window, started, log)
     report.seconds = time.monotonic() - started
 
 
-def _one(kind: str, arena: Arena, report: Report, window: int, started_s: float, log: TextIO) -> None:
+def _attempt(kind: str, arena: Arena, report: Report, window: int, started_s: float, log: TextIO) -> None:
     revive(arena.scene, report)
     try:
         fault = strike(kind, arena, started_s)
     except (BrokerError, httpx.HTTPError, pika.exceptions.AMQPError) as error:
-        report.violations.append(said := f"{kind} could not be done: {str(error)[:200]!r}")
+        report.violations.append(outcome := f"{kind} could not be done: {str(error)[:200]!r}")
     else:
         report.faults.append(fault)
         report.violations += arena.violations
         arena.violations.clear()
         report.allowed += 0 if kind in GENTLE else window
-        said = str(fault)
-    print(said, flush=True)
-    print(said, file=log, flush=True)
+        outcome = str(fault)
+    print(outcome, flush=True)
+    print(outcome, file=log, flush=True)
 
 
 def _router_version() -> str:
@@ -175,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, default=700.0, help="letters a second (default 700)")
     parser.add_argument("--replicas", default="1,2,3", help="of the router, one stage each (default 1,2,3)")
     parser.add_argument("--kind", action="append", default=[], choices=list(KINDS), help="only these, in this order")
-    parser.add_argument("--mutant", choices=[one.name for one in MUTANTS], help="spoil the router in this way")
+    parser.add_argument("--mutant", choices=[mutant.name for mutant in MUTANTS], help="spoil the router in this way")
     parser.add_argument("--cluster", type=float, default=0.0, metavar="MINUTES", help="then so long on three nodes")
     parser.add_argument("--package", type=Path, metavar="DIR", help="run the dlx_router in this folder instead")
     parser.add_argument("--no-page", dest="page", action="store_false", help="leave docs/reliability.md as it is")
@@ -184,8 +184,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _write(report: Report, cluster: Report | None, folder: Path, *, page: bool) -> None:
     BUILD.mkdir(exist_ok=True)
-    told = as_json(report) | ({"cluster": as_json(cluster)} if cluster else {})
-    (BUILD / "chaos.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    document = as_json(report) | ({"cluster": as_json(cluster)} if cluster else {})
+    (BUILD / "chaos.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     for log in sorted(folder.rglob("*.log")):
         stem = "-".join(log.relative_to(folder).parts)
         name = stem if stem.startswith("chaos") else f"chaos-{stem}"

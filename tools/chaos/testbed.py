@@ -127,8 +127,8 @@ class Scene:
     def consumer_timeout(self, timeout_ms: int | None) -> None:
         """How long the router may keep a delivery; None: half an hour, as always. RabbitMQ 3 knows no policy for it."""
         if self.node.version.startswith("3."):
-            told = timeout_ms or HALF_AN_HOUR_MS
-            self.node.rabbitmqctl("eval", f"application:set_env(rabbit, consumer_timeout, {told}).")
+            timeout = timeout_ms or HALF_AN_HOUR_MS
+            self.node.rabbitmqctl("eval", f"application:set_env(rabbit, consumer_timeout, {timeout}).")
         elif timeout_ms is None:
             self.drop_policy("timeout")
         else:
@@ -146,7 +146,7 @@ class Scene:
 
         def look() -> bool:
             known = self.api.get(f"vhosts/{VHOST}/connections?columns=name,user").raise_for_status().json()
-            for name in (one["name"] for one in known if one.get("user") == USER):
+            for name in (connection["name"] for connection in known if connection.get("user") == USER):
                 self.api.delete(f"connections/{quote(name, safe='')}", headers={"X-Reason": "chaos"})
                 closed.add(name)
             return bool(closed)
@@ -156,7 +156,7 @@ class Scene:
 
     def queues(self) -> list[str]:
         """All names in the vhost."""
-        return [one["name"] for one in self.api.get(f"queues/{VHOST}?columns=name").raise_for_status().json()]
+        return [queue["name"] for queue in self.api.get(f"queues/{VHOST}?columns=name").raise_for_status().json()]
 
     def depths(self) -> dict[str, int]:
         """Ready messages in all queues but the router's own books."""
@@ -177,14 +177,15 @@ class Scene:
         """What one router's consumers together may hold unacknowledged."""
 
         def look() -> int:
-            found = self.api.get(f"consumers/{VHOST}").raise_for_status().json()
+            consumers = self.api.get(f"consumers/{VHOST}").raise_for_status().json()
             ours = [
-                one
-                for one in found
-                if one["queue"]["name"].startswith("dlx-router.") or one["queue"]["name"] in {IDLE, ATTACHED.source}
+                consumer
+                for consumer in consumers
+                if consumer["queue"]["name"].startswith("dlx-router.")
+                or consumer["queue"]["name"] in {IDLE, ATTACHED.source}
             ]
-            names = {one["queue"]["name"] for one in ours}
-            return sum(one["prefetch_count"] for one in ours) // len(self.routers) if INBOX in names else 0
+            names = {consumer["queue"]["name"] for consumer in ours}
+            return sum(consumer["prefetch_count"] for consumer in ours) // len(self.routers) if INBOX in names else 0
 
         return soon(look, 20)
 

@@ -39,9 +39,9 @@ class ComposeError(Exception):
 
 def load(folder: Path) -> dict[str, Any]:
     """docker-compose.yml of a folder, with the variables of .env and of this process put in."""
-    told = dict(_lines(folder / ".env")) | dict(os.environ)
+    variables = dict(_lines(folder / ".env")) | dict(os.environ)
     text = (folder / "docker-compose.yml").read_text(encoding="utf-8")
-    filled = _VARIABLE.sub(lambda found: told.get(found[1], found[2] or ""), text)
+    filled = _VARIABLE.sub(lambda match: variables.get(match[1], match[2] or ""), text)
     loaded: dict[str, Any] = yaml.safe_load(filled.replace("$$", "$"))
     return loaded
 
@@ -53,39 +53,41 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
             yield name.strip(), value.strip()
 
 
-def _seconds(told: str) -> int:
-    if not told.endswith("s") or not told[:-1].isdigit():
-        raise ComposeError(f"{told} is no whole number of seconds: nothing else is known here")
-    return int(told[:-1])
+def _seconds(text: str) -> int:
+    if not text.endswith("s") or not text[:-1].isdigit():
+        raise ComposeError(f"{text} is no whole number of seconds: nothing else is known here")
+    return int(text[:-1])
 
 
 def _entrypoint(words: list[str]) -> list[str]:
     return ["--entrypoint", json.dumps(words)]
 
 
-def _health(told: Mapping[str, Any]) -> list[str]:
-    if told.get("disable"):
+def _health(check: Mapping[str, Any]) -> list[str]:
+    if check.get("disable"):
         return ["--no-healthcheck"]
-    kind, *words = told["test"]
+    kind, *words = check["test"]
     if kind != "CMD":
         raise ComposeError(f"healthcheck of kind {kind}: only CMD is known")
-    named = {key: told[key] for key in ("interval", "timeout", "retries") if key in told}
+    named = {key: check[key] for key in ("interval", "timeout", "retries") if key in check}
     return ["--health-cmd", json.dumps(words), *(f"--health-{key}={value}" for key, value in named.items())]
 
 
 # A read-only root has no writable folders but those that the file names: podman would add some.
 _OPTIONS: Final[Mapping[str, Callable[[Any], list[str]]]] = {
     "hostname": lambda name: ["--hostname", name],
-    "environment": lambda told: [word for key, value in told.items() for word in ("--env", f"{key}={value}")],
-    "read_only": lambda told: ["--read-only", "--read-only-tmpfs=false"] if told else [],
+    "environment": lambda variables: [word for key, value in variables.items() for word in ("--env", f"{key}={value}")],
+    "read_only": lambda flag: ["--read-only", "--read-only-tmpfs=false"] if flag else [],
     "tmpfs": lambda paths: [word for path in paths for word in ("--tmpfs", path)],
     "cap_drop": lambda names: [word for name in names for word in ("--cap-drop", name)],
-    "security_opt": lambda told: [word for one in told for word in ("--security-opt", one.removesuffix(":true"))],
+    "security_opt": lambda options: [
+        word for option in options for word in ("--security-opt", option.removesuffix(":true"))
+    ],
     "entrypoint": _entrypoint,
     "healthcheck": _health,
     "restart": lambda how: ["--restart", how],
-    "init": lambda told: ["--init"] if told else [],
-    "stop_grace_period": lambda told: ["--stop-timeout", str(_seconds(told))],
+    "init": lambda flag: ["--init"] if flag else [],
+    "stop_grace_period": lambda text: ["--stop-timeout", str(_seconds(text))],
 }
 _ELSEWHERE: Final = frozenset({"image", "build", "command", "ports", "volumes", "depends_on", "profiles"})
 
@@ -97,9 +99,11 @@ class Project:
         """`without`: services that are left out."""
         self.engine = engine
         self.folder = folder
-        told = load(folder)
-        self.name = str(told["name"])
-        self.services: dict[str, Service] = {key: one for key, one in told["services"].items() if key not in without}
+        document = load(folder)
+        self.name = str(document["name"])
+        self.services: dict[str, Service] = {
+            key: service for key, service in document["services"].items() if key not in without
+        }
         self.ports: dict[int, int] = {}
         for key, service in self.services.items():
             if strange := sorted({*service} - {*_OPTIONS} - _ELSEWHERE):
@@ -111,15 +115,15 @@ class Project:
 
     def build(self, *keys: str) -> None:
         """The images of these services, of all without a profile where none is named."""
-        for key in keys or [key for key, one in self.services.items() if "profiles" not in one]:
-            if told := self.services[key].get("build"):
-                context = self.folder / told["context"]
-                self.engine.build(context, tag=self.image(key), target=told["target"])
+        for key in keys or [key for key, service in self.services.items() if "profiles" not in service]:
+            if section := self.services[key].get("build"):
+                context = self.folder / section["context"]
+                self.engine.build(context, tag=self.image(key), target=section["target"])
 
     def image(self, service: str) -> str:
         """What it runs."""
-        told = self.services[service]
-        return str(told["image"]) if "image" in told else f"localhost/{self.name}-{service}"
+        settings = self.services[service]
+        return str(settings["image"]) if "image" in settings else f"localhost/{self.name}-{service}"
 
     def up(self) -> None:
         """Every service without a profile runs, each after what it waits for."""
@@ -132,7 +136,7 @@ class Project:
 
     def order(self) -> list[str]:
         """Services without a profile, each after what it waits for."""
-        wanted = {key: _waits(one) for key, one in self.services.items() if "profiles" not in one}
+        wanted = {key: _waits(service) for key, service in self.services.items() if "profiles" not in service}
         return [*TopologicalSorter({key: waits.keys() for key, waits in wanted.items()}).static_order()]
 
     def _start(self, key: str) -> None:
@@ -149,17 +153,17 @@ class Project:
     def options(self, key: str) -> list[str]:
         """For the engine, but for image and command."""
         service = self.services[key]
-        own = [word for name, told in service.items() if name in _OPTIONS for word in _OPTIONS[name](told)]
+        own = [word for name, value in service.items() if name in _OPTIONS for word in _OPTIONS[name](value)]
         mounts = [word for volume in service.get("volumes", []) for word in ("--volume", self._volume(volume))]
         ports = [word for port in service.get("ports", []) for word in ("--publish", self._published(port))]
         return ["--pull=never", "--network", self.name, "--network-alias", key, *own, *mounts, *ports]
 
-    def _volume(self, told: str) -> str:
-        source, _, inside = told.partition(":")
+    def _volume(self, volume: str) -> str:
+        source, _, inside = volume.partition(":")
         return f"{self.folder / source}:{inside}" if source.startswith("./") else f"{self.name}_{source}:{inside}"
 
-    def _published(self, told: str) -> str:
-        host, port, inside = told.split(":")
+    def _published(self, mapping: str) -> str:
+        host, port, inside = mapping.split(":")
         self.ports[int(port)] = int(port) if _is_free(host, int(port)) else free_port()
         return f"{host}:{self.ports[int(port)]}:{inside}"
 
@@ -183,16 +187,16 @@ class Project:
             self.engine.remove(self.container(key))
         self.engine.tried("network", "rm", "--force", self.name)
         if volumes:
-            told = self.engine.run("volume", "ls", "--quiet").split()
-            for name in (one for one in told if one.startswith(f"{self.name}_")):
+            names = self.engine.run("volume", "ls", "--quiet").split()
+            for name in (candidate for candidate in names if candidate.startswith(f"{self.name}_")):
                 self.engine.tried("volume", "rm", "--force", name)
 
 
 def _waits(service: Service) -> dict[str, str]:
-    told = service.get("depends_on", {})
-    if isinstance(told, list):
-        return dict.fromkeys(told, _STARTED)
-    return {key: one["condition"] for key, one in told.items()}
+    dependencies = service.get("depends_on", {})
+    if isinstance(dependencies, list):
+        return dict.fromkeys(dependencies, _STARTED)
+    return {key: dependency["condition"] for key, dependency in dependencies.items()}
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -66,8 +66,8 @@ class Engine:
         except subprocess.TimeoutExpired as error:
             raise EngineError(f"{self.argv[0]} {' '.join(args[:6])} … is not done after {within_s:.0f} s") from error
         if done.returncode:
-            said = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
-            message = f"{self.argv[0]} {' '.join(args[:6])} … ended with {done.returncode}:\n{said}"
+            output = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
+            message = f"{self.argv[0]} {' '.join(args[:6])} … ended with {done.returncode}:\n{output}"
             raise EngineError(message)
         return done.stdout
 
@@ -87,9 +87,9 @@ class Engine:
 
     def inspect(self, kind: str, name: str) -> dict[str, Any]:
         """What the engine knows of an image, a container or a pod."""
-        told = json.loads(self.run(kind, "inspect", name))
-        one: dict[str, Any] = told[0] if isinstance(told, list) else told
-        return one
+        answer = json.loads(self.run(kind, "inspect", name))
+        entry: dict[str, Any] = answer[0] if isinstance(answer, list) else answer
+        return entry
 
     def has_image(self, name: str) -> bool:
         """It is here; no registry is asked."""

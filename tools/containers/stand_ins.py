@@ -98,11 +98,11 @@ def _broker(engine: Engine) -> None:
 
 
 def _prometheus(engine: Engine) -> None:
-    found = shutil.which("prometheus")
-    if found is None:
+    program = shutil.which("prometheus")
+    if program is None:
         raise EngineMissingError("no program prometheus here; make test-image installs it as root on Debian")
     provide(engine, PYTHON)
-    _built(engine, PROMETHEUS, _PROMETHEUS.format(python=PYTHON), {"prometheus": Path(found)})
+    _built(engine, PROMETHEUS, _PROMETHEUS.format(python=PYTHON), {"prometheus": Path(program)})
 
 
 _MAKERS: Final[Mapping[str, tuple[str, Callable[[Engine], None]]]] = {

@@ -89,10 +89,10 @@ class Verdict:
             ("unknown", self.unknown),
             ("dead by the outage", self.spoiled),
         )
-        said = ", ".join(f"{what} {len(names)}" for what, names in trouble)
+        counts = ", ".join(f"{what} {len(names)}" for what, names in trouble)
         return (
             f"accounted for: {known} of {self.published} messages "
-            f"(succeeded {self.handled}, dead {self.dead}, parked {self.parked}, {said})"
+            f"(succeeded {self.handled}, dead {self.dead}, parked {self.parked}, {counts})"
         )
 
 
@@ -128,8 +128,8 @@ class Books:
             tally = self.tallies[entry.queue]
             tally.failures += 1
             tally.away += 1
-            said = why or f"{entry.failures} of {self.plan.attempts}, {self._next(entry)}"
-            self._tell(f"{name}: {back}failed{':' if why else ''} {said}")
+            detail = why or f"{entry.failures} of {self.plan.attempts}, {self._next(entry)}"
+            self._record(f"{name}: {back}failed{':' if why else ''} {detail}")
 
     def handled(self, name: str, body: bytes) -> None:
         """A consumer has done its work and is about to ack it."""
@@ -138,7 +138,7 @@ class Books:
             entry.acks += 1
             self.tallies[entry.queue].ok += 1
             if back:
-                self._tell(f"{name}: {back}succeeded")
+                self._record(f"{name}: {back}succeeded")
 
     def open(self) -> int:
         """Messages that no consumer has acked: each should end in a dead-letter queue."""
@@ -168,7 +168,7 @@ class Books:
     def tell(self, story: str) -> None:
         """Something that happened to the shop, not to one message."""
         with self._lock:
-            self._tell(story)
+            self._record(story)
 
     def snapshot(self) -> Mapping[str, Tally]:
         """The numbers of each queue, all of one instant."""
@@ -198,6 +198,6 @@ class Books:
     def _is_of_the_outage(self, name: str) -> bool:
         return name in self._entries and self._entries[name].queue == QUEUE
 
-    def _tell(self, story: str) -> None:
+    def _record(self, story: str) -> None:
         self.stories.append(story)
         self.told += 1

@@ -61,7 +61,7 @@ class Chronicle:
         if breaker is not None and breaker != self._breaker:
             news.append(_BREAKER[breaker])
             self._breaker = breaker
-        self.events += [(time.monotonic() - self.opened, one) for one in news]
+        self.events += [(time.monotonic() - self.opened, headline) for headline in news]
         return news
 
     @property
@@ -81,11 +81,11 @@ class Effort:
 
 def effort(amqp_url: str) -> Effort:
     """Of all events of the queue; the router has ended, so that nothing more comes."""
-    told = [one for one in _events(amqp_url) if one.get("failed_queue") == QUEUE]
+    rows = [row for row in _events(amqp_url) if row.get("failed_queue") == QUEUE]
     return Effort(
-        held=sum(one["kind"] == "held" for one in told),
-        probes=sum(one.get("breaker") == "probe" for one in told),
-        most_attempts=max((int(one["attempts"]) for one in told), default=0),
+        held=sum(row["kind"] == "held" for row in rows),
+        probes=sum(row.get("breaker") == "probe" for row in rows),
+        most_attempts=max((int(row["attempts"]) for row in rows), default=0),
     )
 
 

@@ -79,8 +79,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _arguments(argv: list[str] | None) -> tuple[float, bool]:
     parser = argparse.ArgumentParser(description="A small shop whose messages fail, on a real RabbitMQ.")
-    said = f"end after about so many seconds, at least {LEAST_S} (default: {USUAL_S:g}); Ctrl-C ends it earlier"
-    parser.add_argument("--seconds", type=float, metavar="N", default=USUAL_S, help=said)
+    usage = f"end after about so many seconds, at least {LEAST_S} (default: {USUAL_S:g}); Ctrl-C ends it earlier"
+    parser.add_argument("--seconds", type=float, metavar="N", default=USUAL_S, help=usage)
     parser.add_argument("--keep", action="store_true", help="leave router and console open at the end, until Ctrl-C")
     given = parser.parse_args(argv)
     seconds: float = given.seconds
@@ -121,9 +121,9 @@ def _demo(console: Console, vhost: Vhost, router: Router, plan: Plan, leave: Lea
                 _settle(shop, screen, watch, leave)
         finally:
             shop.close()
-    said = router.said()
+    metrics = router.said()
     router.stop()
-    code = _account(console, shop, View(books.snapshot(), {}, said), vhost)
+    code = _account(console, shop, View(books.snapshot(), {}, metrics), vhost)
     if plan.outage is None or leave.asked or shop.errors:
         return code
     return code or tell_outage(console, screen.chronicle, effort(vhost.amqp_url), plan.attempts)
@@ -185,16 +185,16 @@ def _account(console: Console, shop: Shop, view: View, vhost: Vhost) -> int:
 
 
 def _verdict(books: Books, lying: list[Lying]) -> Verdict:
-    dead = [(one.name, one.body) for one in lying if one.queue.startswith(DLQ)]
-    parked = [(one.name, one.body) for one in lying if one.queue in PARKED]
+    dead = [(letter.name, letter.body) for letter in lying if letter.queue.startswith(DLQ)]
+    parked = [(letter.name, letter.body) for letter in lying if letter.queue in PARKED]
     return books.audit(dead, parked)
 
 
 def _view(shop: Shop, watch: Watch, screen: Screen) -> View:
-    said = screen.router.said()
-    for news in screen.chronicle.notice(said.breaker if said is not None else None, down=shop.is_down):
+    metrics = screen.router.said()
+    for news in screen.chronicle.notice(metrics.breaker if metrics is not None else None, down=shop.is_down):
         screen.headline(news)
-    return View(shop.books.snapshot(), watch.depths(), said)
+    return View(shop.books.snapshot(), watch.depths(), metrics)
 
 
 def _is_end(queue: str) -> bool:

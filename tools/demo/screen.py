@@ -43,8 +43,8 @@ class View:
 
     def rungs(self) -> dict[int, int]:
         """Letters on each rung that holds some, by its milliseconds."""
-        found = {name.removeprefix(DELAY): depth for name, depth in self.depths.items() if name.startswith(DELAY)}
-        return {int(ms): found[ms] for ms in sorted(found, key=int) if found[ms]}
+        depths = {name.removeprefix(DELAY): depth for name, depth in self.depths.items() if name.startswith(DELAY)}
+        return {int(ms): depths[ms] for ms in sorted(depths, key=int) if depths[ms]}
 
 
 @dataclass
@@ -57,8 +57,8 @@ class Screen:
     chronicle: Chronicle
     ending: str = ""
     _live: Live | None = None
-    _said_at: float = field(default_factory=lambda: time.monotonic() - _LINES_EVERY_S)
-    _told: int = 0
+    _printed_at: float = field(default_factory=lambda: time.monotonic() - _LINES_EVERY_S)
+    _shown_stories: int = 0
 
     @contextmanager
     def shown(self) -> Iterator["Screen"]:
@@ -73,8 +73,8 @@ class Screen:
         """Show this; on paper only every two seconds, and the last."""
         if self._live is not None:
             self._live.update(self.picture(view), refresh=True)
-        elif last or time.monotonic() - self._said_at >= _LINES_EVERY_S:
-            self._said_at = time.monotonic()
+        elif last or time.monotonic() - self._printed_at >= _LINES_EVERY_S:
+            self._printed_at = time.monotonic()
             self._lines(view)
 
     def headline(self, news: str) -> None:
@@ -87,7 +87,7 @@ class Screen:
         """The whole screen at this instant."""
         title = "[bold]A shop whose messages fail[/]"
         stories = list(self.books.stories)[-self._room() :]
-        letters = Text("\n").join(_story(one) for one in stories) if stories else Text("nothing has failed yet")
+        letters = Text("\n").join(_story(story) for story in stories) if stories else Text("nothing has failed yet")
         footer = self.ending or "Ctrl-C ends it"
         return Group(
             Panel(_table(view), title=title, border_style="dim"),
@@ -106,8 +106,8 @@ class Screen:
         for desk in DESKS:
             published, ok, failures, waiting, dead = view.row(desk)
             parts.append(f"{desk.queue} {published}: {ok} ok, {failures} failures, {waiting} waiting, {dead} in DLQ")
-        told, self._told = self._told, self.books.told
-        if self._told > told and self.books.stories:
+        before, self._shown_stories = self._shown_stories, self.books.told
+        if self._shown_stories > before and self.books.stories:
             parts.append(self.books.stories[-1])
         plain(self.console, " | ".join(parts) + (f" | {self.ending}" if self.ending else ""))
 
@@ -140,7 +140,7 @@ def summary(console: Console, view: View, verdict: Verdict, lying: list[Lying]) 
     """Where all messages are, one dead letter with its history, and the verdict."""
     plain(console)
     console.print(_table(view))
-    if letter := next((one for one in lying if one.queue.startswith(DLQ)), None):
+    if letter := next((candidate for candidate in lying if candidate.queue.startswith(DLQ)), None):
         _dead_letter(console, letter)
     _trouble(console, verdict, lying)
     plain(console)
@@ -153,8 +153,8 @@ def tell_outage(console: Console, chronicle: Chronicle, effort: Effort, attempts
     for seconds, what in chronicle.events:
         plain(console, f"  {seconds:5.1f} s  {what}")
     fine = effort.held > 0 and effort.probes > 0 and effort.most_attempts < attempts and chronicle.is_over
-    said = f"held {effort.held} times, {effort.probes} probes; no letter used more than {effort.most_attempts}"
-    plain(console, f"  {said} of its {attempts} attempts", "bold green" if fine else _RED)
+    counts = f"held {effort.held} times, {effort.probes} probes; no letter used more than {effort.most_attempts}"
+    plain(console, f"  {counts} of its {attempts} attempts", "bold green" if fine else _RED)
     return 0 if fine else 1
 
 
@@ -203,15 +203,15 @@ def _story(line: str) -> Text:
 def _inside(view: View) -> Text:
     rungs = "  ".join(f"{ms / 1000:g} s × {depth}" for ms, depth in view.rungs().items()) or "empty"
     first = f"inbox {view.depths.get(INBOX, 0)}   waiting on rungs: {rungs}"
-    said = view.said
-    if said is None:
+    metrics = view.said
+    if metrics is None:
         return Text(f"{first}\nno answer\n\n")
-    done = "  ".join(f"{action} {count:,}" for action, count in sorted(said.actions.items()) if count)
+    done = "  ".join(f"{action} {count:,}" for action, count in sorted(metrics.actions.items()) if count)
     law = (
-        f"{said.deliveries:,} deliveries = {said.settled:,} settled + {said.given_back} given back "
-        f"+ {said.in_flight} in flight"
+        f"{metrics.deliveries:,} deliveries = {metrics.settled:,} settled + {metrics.given_back} given back "
+        f"+ {metrics.in_flight} in flight"
     )
-    breaker = f"breaker of {QUEUE}: {STATES[said.breaker]}"
+    breaker = f"breaker of {QUEUE}: {STATES[metrics.breaker]}"
     return Text(f"{first}\n{law}\n{done}\n{breaker}")
 
 
@@ -240,8 +240,8 @@ def _record(headers: Mapping[str, Any]) -> dict[str, Any]:
 def _trouble(console: Console, verdict: Verdict, lying: list[Lying]) -> None:
     """Names of what is not as it should be, and where such a message lies."""
     where: dict[str, list[str]] = {}
-    for one in lying:
-        where.setdefault(one.name, []).append(one.queue)
+    for letter in lying:
+        where.setdefault(letter.name, []).append(letter.queue)
     sorts = (verdict.missing, verdict.twice, verdict.changed, verdict.unknown, verdict.spoiled)
     for what, names in zip(("missing", "twice", "changed", "unknown", "dead by the outage"), sorts, strict=True):
         for name in names[:_SHOWN]:

@@ -193,7 +193,7 @@ class Watch:
 
     def lying(self) -> list[Lying]:
         """Every ready message of the vhost; they go back into their queues at `close`."""
-        return [one for queue, depth in self.depths().items() if depth for one in self._read(queue)]
+        return [letter for queue, depth in self.depths().items() if depth for letter in self._read(queue)]
 
     def close(self) -> None:
         """Safe on a connection that is gone."""

@@ -65,11 +65,11 @@ def main() -> int:
 
 def _compiler() -> str:
     """The package that `golang-go` of this release stands for: golang-1.19-go, say."""
-    told = subprocess.run(["apt-cache", "depends", "golang-go"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"Depends: (golang-[\d.]+-go)\n", told)
-    if found is None:
+    output = subprocess.run(["apt-cache", "depends", "golang-go"], capture_output=True, text=True, check=True).stdout
+    match = re.search(r"Depends: (golang-[\d.]+-go)\n", output)
+    if match is None:
         raise SystemExit("apt knows no golang-go: run `apt-get update` as root, then this again")
-    return found[1]
+    return match[1]
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ def named_by_pip() -> list[str]:
     """Every file and folder that pip's settings name here: pip in there must find the same."""
     words = subprocess.run(_ASK, capture_output=True, text=True, check=False).stdout.replace("'", " ").split()
     # pages of an index are in its folder `simple`, what they lead to lies beside that
-    found = [word.removeprefix("file://").rstrip("/").removesuffix("/simple") for word in words]
-    return sorted({path for path in found if path.startswith("/") and Path(path).exists()})
+    paths = [word.removeprefix("file://").rstrip("/").removesuffix("/simple") for word in words]
+    return sorted({path for path in paths if path.startswith("/") and Path(path).exists()})
 
 
 def is_data(path: str) -> bool:
@@ -33,8 +33,8 @@ def is_data(path: str) -> bool:
 def as_pip_conf() -> str:
     """Those settings as one file: what was said in variables is in it, but for who may not be told to an image."""
     lines = subprocess.run(_ASK, capture_output=True, text=True, check=False).stdout.splitlines()
-    told = dict(_setting(line) for line in sorted(lines, key=_is_variable) if "=" in line)
-    return "[global]\n" + "".join(f"{name} = {value}\n" for name, value in told.items())
+    settings = dict(_setting(line) for line in sorted(lines, key=_is_variable) if "=" in line)
+    return "[global]\n" + "".join(f"{name} = {value}\n" for name, value in settings.items())
 
 
 def _is_variable(line: str) -> bool:

@@ -32,7 +32,7 @@ def measure(url: str, router: Process, total: int, step: int) -> list[tuple[int,
     """(letters waiting, seconds, peak MB so far) each time that `step` more of them wait."""
     usage, began = Usage(router.pids[0], session=True), time.monotonic()
     letters = Letters(_BODY_BYTES, seed=0)
-    told: list[tuple[int, float, float]] = []
+    readings: list[tuple[int, float, float]] = []
     with Wire(url) as wire:
         wire.queue(QUEUE, {})
         for filled in range(0, total, step):
@@ -40,11 +40,11 @@ def measure(url: str, router: Process, total: int, step: int) -> list[tuple[int,
             wire.fill(INBOX, KEY, count, letters)
             _wait(router, filled + count)
             usage.cpu_s()
-            told.append((filled + count, time.monotonic() - began, usage.peak_mb))
-            print("  {:,} wait after {:.0f} s, peak {:.1f} MB".format(*told[-1]), flush=True)
+            readings.append((filled + count, time.monotonic() - began, usage.peak_mb))
+            print("  {:,} wait after {:.0f} s, peak {:.1f} MB".format(*readings[-1]), flush=True)
         if (depth := wire.depth(RUNG)[0]) != total:
             raise SystemExit(f"{depth} letters lie in {RUNG}, not {total}")
-    return told
+    return readings
 
 
 def _wait(router: Process, count: int) -> None:
@@ -66,8 +66,8 @@ def main() -> int:
     given = parser.parse_args()
     print(f"RabbitMQ {given.version}, letters of 1 KiB:", flush=True)
     with one_router(given, _POLICY, _CONFIG) as (place, router):
-        told = measure(place.amqp_url, router, given.letters, given.step)
-    return int(told[-1][2] > LIMIT_MB)
+        readings = measure(place.amqp_url, router, given.letters, given.step)
+    return int(readings[-1][2] > LIMIT_MB)
 
 
 if __name__ == "__main__":

@@ -57,10 +57,10 @@ def failing(copy: Path, tests: Sequence[str], env: dict[str, str]) -> tuple[bool
     quick += [f"--basetemp={copy / 'tmp'}"]  # two at a time would tidy up each other's
     argv = [sys.executable, "-m", "pytest", *quick, *tests]
     done = subprocess.run(argv, cwd=copy, env=env, capture_output=True, text=True, check=False)
-    said = done.stdout[-3000:] + done.stderr[-1000:]
-    if done.returncode not in {0, SOME_FAILED} or (" passed" not in said and " failed" not in said):
-        raise MutantError(f"pytest {' '.join(tests)}: exit {done.returncode}\n{said}")
-    return done.returncode == SOME_FAILED, said
+    output = done.stdout[-3000:] + done.stderr[-1000:]
+    if done.returncode not in {0, SOME_FAILED} or (" passed" not in output and " failed" not in output):
+        raise MutantError(f"pytest {' '.join(tests)}: exit {done.returncode}\n{output}")
+    return done.returncode == SOME_FAILED, output
 
 
 def judge(mutant: Mutant, env: dict[str, str]) -> tuple[bool, float]:
@@ -77,18 +77,18 @@ def run(mutants: Sequence[Mutant]) -> list[str]:
     with chosen() as broker:
         env = _environment(broker.amqp_url, broker.management_url)
         with spoiled("") as copy:
-            red, said = failing(copy, sorted({mutant.test for mutant in mutants}), env)
+            red, output = failing(copy, sorted({mutant.test for mutant in mutants}), env)
         if red:
-            raise MutantError(f"a test fails without any mutant:\n{said}")
+            raise MutantError(f"a test fails without any mutant:\n{output}")
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return [
                 mutant.name
-                for mutant, caught in zip(mutants, pool.map(partial(_told, env), mutants), strict=True)
+                for mutant, caught in zip(mutants, pool.map(partial(_is_caught, env), mutants), strict=True)
                 if not caught
             ]
 
 
-def _told(env: dict[str, str], mutant: Mutant) -> bool:
+def _is_caught(env: dict[str, str], mutant: Mutant) -> bool:
     caught, took = judge(mutant, env)
     print(f"{'caught' if caught else 'ALIVE':6}  {mutant.name:22}  {took:4.1f} s  {mutant.test}", flush=True)
     return caught
@@ -103,7 +103,7 @@ def _environment(amqp_url: str, management_url: str) -> dict[str, str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description="Spoil the router in small ways; a test must notice each.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(one.name for one in MUTANTS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(mutant.name for mutant in MUTANTS)}")
     names = parser.parse_args(argv).names
     if unknown := set(names) - {mutant.name for mutant in MUTANTS}:
         parser.error(f"no such mutant: {', '.join(sorted(unknown))}")

@@ -81,8 +81,10 @@ With several such pods every sidecar is a replica: give all of them the same `DL
 def page() -> str:
     """The whole README."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
-    said = _comments(text)
-    rows = (f"| `{name}` | {_shown(value)} | {said.get(name, '')} |" for name, value in leaves(yaml.safe_load(text)))
+    comments = _comments(text)
+    rows = (
+        f"| `{name}` | {_shown(value)} | {comments.get(name, '')} |" for name, value in leaves(yaml.safe_load(text))
+    )
     return INTRO + "\n".join(rows) + "\n"
 
 
@@ -98,20 +100,20 @@ def leaves(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
 
 def _comments(text: str) -> dict[str, str]:
     """Full name → the comment above it from its `# -- ` on, by indentation."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     path: list[str] = []
-    said = ""
+    comment = ""
     for line in text.splitlines():
         bare = line.strip()
         if bare.startswith(SAYS):
-            said = bare.removeprefix(SAYS)
-        elif said and bare.startswith("# "):
-            said += bare.removeprefix("#")
+            comment = bare.removeprefix(SAYS)
+        elif comment and bare.startswith("# "):
+            comment += bare.removeprefix("#")
         elif bare and not bare.startswith("#") and ":" in bare:
             depth = (len(line) - len(line.lstrip())) // 2
             path = [*path[:depth], bare.partition(":")[0]]
-            found[".".join(path)], said = said, ""
-    return found
+            comments[".".join(path)], comment = comment, ""
+    return comments
 
 
 def _shown(value: object) -> str:

@@ -87,7 +87,7 @@ def main() -> int:
 def _pages(url: str, vhost: str) -> dict[str, str]:
     with httpx.Client(base_url=f"{url}/api/v1", timeout=10, trust_env=False) as api:
         groups = api.get("/groups").raise_for_status().json()["groups"]
-        group = next(one["id"] for one in groups if one["failed_queue"] == "mails.receipts")
+        group = next(row["id"] for row in groups if row["failed_queue"] == "mails.receipts")
         letter = api.get("/letters", params={"queue": "stock.reservations"}).json()["letters"][0]["id"]
         wanted = {"vhost": vhost, "queue": "DLQ.mails.receipts", "dry_run": True, "rate": 0}
         task = api.post("/tasks", json=wanted).raise_for_status().json()["id"]
@@ -118,8 +118,8 @@ def _router() -> Iterator[tuple[str, str]]:
             url = f"http://127.0.0.1:{port}"
             _until(lambda: _status(f"{url}/readyz") == httpx.codes.OK)
             _fail(vhost.amqp_url)
-            whole = sum(one.letters for one in TROUBLES)
-            _until(lambda: len(_letters(url)) == whole and all(one["depth"] is not None for one in _lying(url)))
+            whole = sum(trouble.letters for trouble in TROUBLES)
+            _until(lambda: len(_letters(url)) == whole and all(queue["depth"] is not None for queue in _lying(url)))
             yield url, vhost.name
         finally:
             process.terminate()
@@ -159,15 +159,15 @@ def _status(url: str) -> int:
 
 
 def _letters(url: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = (
+    letters: list[dict[str, object]] = (
         httpx.get(f"{url}/api/v1/letters?limit=1000", trust_env=False).json().get("letters", [])
     )
-    return found
+    return letters
 
 
 def _lying(url: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = httpx.get(f"{url}/api/v1/queues", trust_env=False).json().get("lying", [])
-    return found
+    queues: list[dict[str, object]] = httpx.get(f"{url}/api/v1/queues", trust_env=False).json().get("lying", [])
+    return queues
 
 
 def _until(look: Callable[[], bool]) -> None:

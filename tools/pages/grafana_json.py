@@ -37,7 +37,7 @@ class Board:
 
 def as_json(board: Board) -> str:
     """What Grafana reads."""
-    told = {
+    dashboard = {
         "uid": f"dlx-router-{board.name}",
         "title": board.title,
         "description": board.says,
@@ -47,12 +47,12 @@ def as_json(board: Board) -> str:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [_datasource(), *(_variable(*one) for one in board.variables)]},
+        "templating": {"list": [_datasource(), *(_variable(*variable) for variable in board.variables)]},
         "annotations": {"list": _annotations()},
         "links": [_link()],
         "panels": list(_placed(board.panels)),
     }
-    return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"
 
 
 def _placed(panels: tuple[Panel, ...]) -> Iterator[dict[str, Any]]:

@@ -63,13 +63,13 @@ def samples() -> Iterator[bytes]:
 def text(entries: list[Entry]) -> bytes:
     """The lines of a message."""
     numbers: dict[Any, int] = {}
-    found = []
+    lines = []
     for shared, row in entries:
         if shared not in numbers:
             numbers[shared] = len(numbers)
-            found.append(line_of(shared))
-        found.append(f"[{numbers[shared]}{row}")
-    return "".join(found).encode()
+            lines.append(line_of(shared))
+        lines.append(f"[{numbers[shared]}{row}")
+    return "".join(lines).encode()
 
 
 def _journal(chance: random.Random) -> Iterator[Entry]:

@@ -44,8 +44,8 @@ _TEXT_PROPS: Final = (
 _PROPS: Final = _object(priority=_OCTET, delivery_mode=_OCTET, timestamp_s=_INT, **dict.fromkeys(_TEXT_PROPS, _TEXT))
 _OWN: Final[dict[str, Schema]] = {
     "kind": {"enum": [*KINDS]},
-    "arrival": {"enum": [one.value for one in Arrival]},
-    "breaker": {"enum": [one.value for one in Breaker]},
+    "arrival": {"enum": [arrival.value for arrival in Arrival]},
+    "breaker": {"enum": [breaker.value for breaker in Breaker]},
     "target": _object("exchange routing_key", exchange=_TEXT, routing_key=_TEXT),
     "deaths": {"type": "array", "items": {"$ref": "#/$defs/death"}},
     "fresh": {"type": "array", "items": _object("queue reason count", queue=_TEXT, reason=_TEXT, count=_INT)},
@@ -79,9 +79,9 @@ _OF_ROW: Final[dict[str, Schema]] = {
 
 def schema() -> Schema:
     """Of a line: an event, what rows share, or a row."""
-    always = [one.name for one in FIELDS if not one.when]
-    row = [{"description": f"{one.name}: {one.meaning}", **_of_row(one)} for one in ROW]
-    told: Schema = {
+    always = [field.name for field in FIELDS if not field.when]
+    row = [{"description": f"{field.name}: {field.meaning}", **_of_row(field)} for field in ROW]
+    event: Schema = {
         "description": "A whole event: each line of format 1, some of format 2, and what a row of format 2 is read as.",
         "$ref": "#/$defs/members",
         "required": [*_COMMON],
@@ -100,10 +100,10 @@ def schema() -> Schema:
         "description": "docs/journal.md tells the formats. Members that are not named here may come: ignore them.",
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("event", "shared", "row")],
         "$defs": {
-            "event": told,
+            "event": event,
             "shared": shared,
             "row": whole | {"prefixItems": row, "items": False},
-            "members": {"type": "object", "properties": {one.name: _member(one) for one in FIELDS}},
+            "members": {"type": "object", "properties": {field.name: _member(field) for field in FIELDS}},
             "death": _DEATH,
             "props": _PROPS,
         },
@@ -115,13 +115,13 @@ def _if(kind: str, needed: str, otherwise: Schema) -> Schema:
     return {"if": {"properties": {"kind": {"const": kind}}}, "then": {"required": needed.split()}, "else": otherwise}
 
 
-def _member(one: Field) -> Schema:
-    when = f" There when: {one.when}." if one.when else ""
-    return {"description": f"{one.meaning}.{when}", **(_OWN.get(one.name) or _PLAIN[one.type])}
+def _member(field: Field) -> Schema:
+    when = f" There when: {field.when}." if field.when else ""
+    return {"description": f"{field.meaning}.{when}", **(_OWN.get(field.name) or _PLAIN[field.type])}
 
 
-def _of_row(one: Field) -> Schema:
-    return _OF_ROW.get(one.name) or _PLAIN[one.type]
+def _of_row(field: Field) -> Schema:
+    return _OF_ROW.get(field.name) or _PLAIN[field.type]
 
 
 def text() -> str:

@@ -88,7 +88,7 @@ def _keys() -> list[tuple[str, Key]]:
 
 
 def _table(properties: dict[str, Any]) -> str:
-    rows = [f"| `{name}` | {_cell(one.get('description', ''))} |" for name, one in properties.items()]
+    rows = [f"| `{name}` | {_cell(definition.get('description', ''))} |" for name, definition in properties.items()]
     return "\n".join(["| key | meaning |", "|---|---|", *rows])
 
 
@@ -105,21 +105,21 @@ def _default(key: Key) -> str:
     return f"`{json.dumps(value)}`"
 
 
-def _type(found: Mapping[str, Any]) -> str:
+def _type(definition: Mapping[str, Any]) -> str:
     """A schema in a few words."""
-    if "enum" in found:
-        return ", ".join(f"`{one}`" for one in found["enum"])
-    if "anyOf" in found:
-        words = [_type(one) for one in found["anyOf"]]
-        text = " ".join(str(one.get("pattern", "")) for one in found["anyOf"])
+    if "enum" in definition:
+        return ", ".join(f"`{value}`" for value in definition["enum"])
+    if "anyOf" in definition:
+        words = [_type(option) for option in definition["anyOf"]]
+        text = " ".join(str(option.get("pattern", "")) for option in definition["anyOf"])
         return "duration" if "ms|s|m|h" in text else "size" if "KiB" in text else " or ".join(words)
-    if "const" in found:
-        return f"`{json.dumps(found['const'])}`"
-    if found.get("type") == "array":
-        return f"list of {_type(found['items'])}"
-    if found.get("type") == "object":
-        return f"`{{{', '.join(found.get('properties', {}))}}}`"
-    return {"string": "text", "integer": "integer", "number": "number", "boolean": "true, false"}[found["type"]]
+    if "const" in definition:
+        return f"`{json.dumps(definition['const'])}`"
+    if definition.get("type") == "array":
+        return f"list of {_type(definition['items'])}"
+    if definition.get("type") == "object":
+        return f"`{{{', '.join(definition.get('properties', {}))}}}`"
+    return {"string": "text", "integer": "integer", "number": "number", "boolean": "true, false"}[definition["type"]]
 
 
 def write() -> None:

@@ -131,7 +131,7 @@ def demo() -> str:
                 for news in screen.chronicle.notice(breaker, down=shop.is_down):
                     screen.headline(news)
                 seconds = time.monotonic() - started
-                if seconds > PATIENCE_S or (seconds > DEMO_S and _tells_enough(view, books)):
+                if seconds > PATIENCE_S or (seconds > DEMO_S and _shows_enough(view, books)):
                     return picture(screen.picture(view), "make demo", "demo")
                 time.sleep(0.25)
         finally:
@@ -139,7 +139,7 @@ def demo() -> str:
             watch.close()
 
 
-def _tells_enough(view: View, books: Books) -> bool:
+def _shows_enough(view: View, books: Books) -> bool:
     rows = [view.row(desk) for desk in DESKS]
     ends = any("out of tries" in story for story in list(books.stories)[-STORIES:])
     is_open = view.said is not None and view.said.breaker == OPEN

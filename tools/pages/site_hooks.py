@@ -57,15 +57,15 @@ def adapted(markdown: str, name: str) -> str:
     out: list[str] = []
     lines = iter(markdown.splitlines())
     for line in lines:
-        found = _FENCE.match(line)
-        if found is None:
+        fence = _FENCE.match(line)
+        if fence is None:
             out += [*_gap(out, line), _linked(line, name)]
             continue
-        language, inside = (found[3].split() or [""])[0], _until_closed(lines, found[2])
+        language, inside = (fence[3].split() or [""])[0], _until_closed(lines, fence[2])
         if language == "mermaid":
             out += ["", drawn("\n".join(inside[:-1])), ""]
         else:
-            out += [f"{found[1]}{found[2]}{_SHOWN_AS.get(language, language)}", *inside]
+            out += [f"{fence[1]}{fence[2]}{_SHOWN_AS.get(language, language)}", *inside]
     return "\n".join(out) + "\n"
 
 
@@ -87,13 +87,13 @@ def _gap(out: list[str], line: str) -> list[str]:
 
 
 def _linked(line: str, name: str) -> str:
-    spans = [found.span() for found in _CODE.finditer(line)]
+    spans = [match.span() for match in _CODE.finditer(line)]
 
-    def replaced(found: re.Match[str]) -> str:
-        if any(start <= found.start() < stop for start, stop in spans):
-            return found[0]
-        target = _target(found["target"], name)
-        return found["text"] if target is None else f"{found['picture']}[{found['text']}]({target})"
+    def replaced(match: re.Match[str]) -> str:
+        if any(start <= match.start() < stop for start, stop in spans):
+            return match[0]
+        target = _target(match["target"], name)
+        return match["text"] if target is None else f"{match['picture']}[{match['text']}]({target})"
 
     return _LINK.sub(replaced, line)
 
@@ -117,17 +117,17 @@ def _target(link: str, name: str) -> str | None:
 
 def drawn(diagram: str) -> str:
     """A flowchart as a picture; KeyError names a box that has no place in PLACES."""
-    boxes = {found[1]: found[2] or found[3] for found in _BOX.finditer(diagram)}
+    boxes = {match[1]: match[2] or match[3] for match in _BOX.finditer(diagram)}
     bare = _BOX.sub(r"\1", diagram)
-    edges = [(one[1], one[4], one[2] or one[3] or "", bool(one[3])) for one in _EDGE.finditer(bare)]
+    edges = [(match[1], match[4], match[2] or match[3] or "", bool(match[3])) for match in _EDGE.finditer(bare)]
     parts = [*(_edge(*edge) for edge in edges), *(_box(name, label) for name, label in boxes.items())]
     right = max(PLACES[name][0] + PLACES[name][2] for name in boxes)
     bottom = max(PLACES[name][1] for name in boxes) * _ROW + _HEIGHT
     arrow = '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     arrow += '<path d="M0 0 8 4 0 8z" fill="currentColor"/></marker>'
-    told = html.escape(", ".join(boxes.values()))
+    names = html.escape(", ".join(boxes.values()))
     return (
-        f'<svg viewBox="-2 -2 {right + 4} {bottom + 4}" role="img" aria-label="{told}" font-size="14" fill="none" '
+        f'<svg viewBox="-2 -2 {right + 4} {bottom + 4}" role="img" aria-label="{names}" font-size="14" fill="none" '
         f'stroke="currentColor" style="max-width:100%"><defs>{arrow}</defs>{"".join(parts)}</svg>'
     )
 
@@ -161,5 +161,5 @@ def _way(start: str, end: str) -> tuple[str, tuple[int, int]]:
     return f"M{x1} {y1}H{middle}V{row2 * _ROW}", ((x1 + middle) // 2, y1 - 5)
 
 
-def _text(x: int, y: int, said: str) -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="middle" fill="currentColor" stroke="none">{html.escape(said)}</text>'
+def _text(x: int, y: int, label: str) -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="middle" fill="currentColor" stroke="none">{html.escape(label)}</text>'

@@ -40,12 +40,12 @@ class Cause:
         """What the consumer declared; numbers and ids differ from letter to letter."""
         if not self.error_type:
             return None
-        said = self.message.format(
+        message = self.message.format(
             number=chance.randrange(100_000, 999_999),
             hex=f"{chance.getrandbits(64):016x}",
             ms=chance.randint(900, 9999),
         )
-        return {"type": self.error_type, "message": said, "frame": self.frame}
+        return {"type": self.error_type, "message": message, "frame": self.frame}
 
     def body(self, chance: Random) -> bytes:
         """The message; poison is the same few messages over and over."""
@@ -129,12 +129,12 @@ class Start:
 def starts(seed: int, letters: int, causes: Sequence[Cause] = CAUSES) -> list[Start]:
     """The first failures in order of time; the same for the same seed, on every machine."""
     chance = Random(seed)
-    found: list[Start] = []
+    failures: list[Start] = []
     for cause in causes:
         for number in range(round(letters * cause.share)):
             own = Random(chance.getrandbits(64))
-            found.append(Start(_moment(own, cause), cause, number, own))
-    return sorted(found, key=lambda one: (one.at_s, one.cause.name, one.number))
+            failures.append(Start(_moment(own, cause), cause, number, own))
+    return sorted(failures, key=lambda start: (start.at_s, start.cause.name, start.number))
 
 
 def _moment(chance: Random, cause: Cause) -> float:

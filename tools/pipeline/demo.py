@@ -62,10 +62,10 @@ class Checks:
 
     wrong: list[str] = field(default_factory=list)
 
-    def equal(self, what: str, found: object, truth: object) -> None:
+    def equal(self, what: str, answer: object, truth: object) -> None:
         """Say and remember whether they are the same."""
-        good = found == truth
-        print(f"  {'✓' if good else '✗'} {what}: {found}" + ("" if good else f", in truth {truth}"))
+        good = answer == truth
+        print(f"  {'✓' if good else '✗'} {what}: {answer}" + ("" if good else f", in truth {truth}"))
         if not good:
             self.wrong.append(what)
 
@@ -96,9 +96,9 @@ class Scene:
 
     def ingest(self) -> int:
         """Archive what is new."""
-        found = ingest(None, Ingest(self.archive, f"env:{_URL}", _NAMES.journal))
-        print(f"  {found.events} events in {found.segments} segments, {found.bad} that cannot be read")
-        return found.events
+        result = ingest(None, Ingest(self.archive, f"env:{_URL}", _NAMES.journal))
+        print(f"  {result.events} events in {result.segments} segments, {result.bad} that cannot be read")
+        return result.events
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -182,25 +182,25 @@ def _report(scene: Scene) -> None:
 
 def _letters(scene: Scene, data: ReportData) -> None:
     fates = scene.truth.fates
-    by_retry = sum(one.recovered_ms is not None for one in fates)
+    by_retry = sum(fate.recovered_ms is not None for fate in fates)
     scene.checks.equal("letters", data.total("letters"), len(fates))
     scene.checks.equal("recovered by a retry", data.total("recovered") - data.total("by_redrive"), by_retry)
-    scene.checks.equal("recovered by a redrive", data.total("by_redrive"), sum(one.saved for one in fates))
-    lost = sum(one.dead and not one.saved for one in fates)
+    scene.checks.equal("recovered by a redrive", data.total("by_redrive"), sum(fate.saved for fate in fates))
+    lost = sum(fate.dead and not fate.saved for fate in fates)
     scene.checks.equal("not recovered", data.total("lost"), lost)
-    poison = {one["message"] for one in data.poison}
-    pictures = {one.body for one in scene.truth.of("heic-pictures")}
-    again = [one for one in fates if one.redriven and not one.saved and one.deaths >= POISON_DEATHS]
+    poison = {row["message"] for row in data.poison}
+    pictures = {fate.body for fate in scene.truth.of("heic-pictures")}
+    again = [fate for fate in fates if fate.redriven and not fate.saved and fate.deaths >= POISON_DEATHS]
     scene.checks.equal("poison messages", len(poison), len(pictures) + len(again))
 
 
 def _groups(scene: Scene, data: ReportData) -> None:
     truth: dict[tuple[str, str], int] = {}
-    for one in scene.truth.fates:
-        truth[one.queue, one.reason] = truth.get((one.queue, one.reason), 0) + 1
-    found = {(row["failed_queue"], row["reason"]): row["letters"] for row in data.groups}
+    for fate in scene.truth.fates:
+        truth[fate.queue, fate.reason] = truth.get((fate.queue, fate.reason), 0) + 1
+    counts = {(row["failed_queue"], row["reason"]): row["letters"] for row in data.groups}
     scene.checks.equal("groups", len(data.groups), len(truth))
-    scene.checks.equal("letters of each group", sorted(found.values()), sorted(truth.values()))
+    scene.checks.equal("letters of each group", sorted(counts.values()), sorted(truth.values()))
 
 
 def _backtest(scene: Scene, better: Truth) -> None:
@@ -216,30 +216,32 @@ def _backtest(scene: Scene, better: Truth) -> None:
     invalid, stock = scene.truth.of("missing-vat"), scene.truth.of("stock-outage")
     scene.checks.equal("letters that differ", changes, {"orders.new": len(invalid), "stock.reserve": len(stock)})
     scene.checks.equal("orders not tried in vain", answer.cut, len(invalid))
-    spared = sum(one.deliveries - 1 for one in invalid)
+    spared = sum(fate.deliveries - 1 for fate in invalid)
     scene.checks.equal("retries that would not have been made", answer.retries_spared, spared)
-    for one in answer.estimates:
+    for estimate in answer.estimates:
         saved = sum(fate.recovered_ms is not None for fate in better.of("stock-outage"))
-        scene.checks.within(f"estimate: {one.failed_queue} recovered by retries, 95 %", one.low, one.high, saved)
+        scene.checks.within(
+            f"estimate: {estimate.failed_queue} recovered by retries, 95 %", estimate.low, estimate.high, saved
+        )
 
 
 def _redrive(scene: Scene, client: Client, folder: Path) -> None:
     print("\nredrive: the letters of a group that are dead")
-    dead = sorted(one.id for one in scene.truth.of(REDRIVEN) if one.dead)
+    dead = sorted(fate.id for fate in scene.truth.of(REDRIVEN) if fate.dead)
     events = scene.events
     group = events.where((f.col("failed_queue") == QUEUE) & (f.col("kind") == "dead_lettered")).first()
     chosen = Choice(group=group.fingerprint if group is not None else "", queue=QUEUE)
     name = f"r-demo-{datetime.now(UTC):%H%M%S}"
     plan = freeze(events, chosen, folder, redrive_id=name, as_of_ms=complete_until(events))
     scene.checks.equal("letters in the plan", plan.letters, len(dead))
-    found = run(scene.spark, folder, way_of(f"env:{_URL}", str(scene.key_file), 0))
-    scene.checks.equal("confirmed", found.confirmed, len(dead))
+    result = run(scene.spark, folder, way_of(f"env:{_URL}", str(scene.key_file), 0))
+    scene.checks.equal("confirmed", result.confirmed, len(dead))
     got = _consumed(client, len(dead))
-    scene.checks.equal("letters that came, by id", sorted(got) == dead, True)  # noqa: FBT003 - found and truth
+    scene.checks.equal("letters that came, by id", sorted(got) == dead, True)  # noqa: FBT003 - answer and truth
     print("\ningest, and the journal's word")
     scene.ingest()
-    said = reconcile(scene.spark, scene.events, folder, as_of_ms=complete_until(scene.events))
-    scene.checks.equal("told by the journal", said["told"], len(dead))
+    counts = reconcile(scene.spark, scene.events, folder, as_of_ms=complete_until(scene.events))
+    scene.checks.equal("told by the journal", counts["told"], len(dead))
     again = scene.events.where((f.col("kind") == "retried") & (f.col("router_id") != "router-1"))
     rows = again.select("id", "redrives", "attempts").collect()
     scene.checks.equal("one died again: redrives, attempts", [(row.redrives, row.attempts) for row in rows], [(1, 1)])
@@ -250,7 +252,7 @@ def _consumed(client: Client, count: int) -> list[str]:
     """The ids of the letters that the consumer was given; it rejects the first, which the router then retries."""
     client.fail(QUEUE, 60)
     got: list[Any] = [client.take(QUEUE, 60) for _ in range(count)]
-    return [one.headers["dlx-router-id"] for one in got]
+    return [message.headers["dlx-router-id"] for message in got]
 
 
 if __name__ == "__main__":

@@ -66,10 +66,10 @@ class Writer(threading.Thread):
         while not self._over.is_set():
             numbers = range(self.count, self.count + PER_MESSAGE)
             batch = message(numbers)
-            told = pika.BasicProperties(
+            properties = pika.BasicProperties(
                 content_type="application/x-ndjson", headers={"v": batch.format}, delivery_mode=2
             )
-            channel.basic_publish("", STREAM, batch.body, told, mandatory=True)
+            channel.basic_publish("", STREAM, batch.body, properties, mandatory=True)
             self.count = numbers.stop
             self._over.wait(self._pause_s)
         connection.close()
@@ -135,7 +135,7 @@ def killed_run(root: Path, url: str, log: Path, chance: random.Random, *how: str
 
 def audit(spark: SparkSession, root: Path, count: int) -> list[str]:
     """What is wrong: numbers that are missing, or there twice, for each engine; what `verify` finds."""
-    found = list(verify(root, deep=True).findings)
+    findings = list(verify(root, deep=True).findings)
     number = f.coalesce("events", "digest.size")
     by_spark = Counter(row[0] for row in reading.read(spark, root, repeated=True).select(number).collect())
     columns = {"number": pc.coalesce(pc.field("events"), pc.field("digest", "size"))}
@@ -143,11 +143,11 @@ def audit(spark: SparkSession, root: Path, count: int) -> list[str]:
         ds.dataset([str(file) for file in Archive(root).files()]).to_table(columns)["number"].to_pylist()
     )
     for engine, numbers in (("spark", by_spark), ("pyarrow", by_arrow)):
-        lost, twice = {*range(count)} - {*numbers}, {one for one, times in numbers.items() if times > 1}
+        lost, twice = {*range(count)} - {*numbers}, {value for value, times in numbers.items() if times > 1}
         print(f"{engine:8} {sum(numbers.values())} rows, {len(lost)} lost, {len(twice)} duplicated of {count}")
         if lost or twice:
-            found.append(f"{engine}: lost {sorted(lost)[:5]}, twice {sorted(twice)[:5]}")
-    return found
+            findings.append(f"{engine}: lost {sorted(lost)[:5]}, twice {sorted(twice)[:5]}")
+    return findings
 
 
 @contextmanager

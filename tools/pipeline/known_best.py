@@ -143,13 +143,13 @@ class Life(NamedTuple):
 def letters(week: Week, seed: int) -> list[Letter]:
     """The letters of a week, in order of time."""
     chance = Random(f"{week.name}/{seed}")
-    found = []
+    arrivals = []
     for cause in week.causes:
         for _ in range(round(week.letters * cause.share)):
             first = chance.randrange(cause.from_ms, cause.to_ms)
             heals = cause.to_ms - first if cause.ends_for_all else cause.heals(chance.random())
-            found.append(Letter(first, heals, cause.chance, (cause.trait,) if cause.trait else ()))
-    return sorted(found)
+            arrivals.append(Letter(first, heals, cause.chance, (cause.trait,) if cause.trait else ()))
+    return sorted(arrivals)
 
 
 def lives(week: Week, seed: int, ladder: Ladder | None = None, rule: Outage | None = None) -> list[Life]:
@@ -187,25 +187,25 @@ def lives(week: Week, seed: int, ladder: Ladder | None = None, rule: Outage | No
     return [Life(letter, tuple(made), ended) for letter, made, ended in zip(own, steps, over, strict=True)]
 
 
-def cost(found: Sequence[Life], prices: Prices) -> float:
+def cost(outcomes: Sequence[Life], prices: Prices) -> float:
     """What it cost, a letter."""
-    spent = sum(len(one.deliveries) + prices.second * one.over_ms / 1000 for one in found)
-    return (spent + prices.redrive * sum(not one.saved for one in found)) / len(found)
+    spent = sum(len(life.deliveries) + prices.second * life.over_ms / 1000 for life in outcomes)
+    return (spent + prices.redrive * sum(not life.saved for life in outcomes)) / len(outcomes)
 
 
 # -- as evidence ----------------------------------------------------------------------------------------------------
 
 
-def evidence(week: Week, found: Sequence[Life]) -> Evidence:
+def evidence(week: Week, outcomes: Sequence[Life]) -> Evidence:
     """The same counts that the archive would give."""
-    stretches = _stretches(found)
+    stretches = _stretches(outcomes)
     rows: dict[tuple[Any, ...], list[int]] = {}
-    for one in found:
-        begun = next(first for first, last in reversed(stretches) if first <= one.letter.first_ms)
-        for step in one.deliveries:
-            place = (step.retry, bucket(step.since_ms), bucket(step.at_ms), one.letter.traits, begun)
+    for life in outcomes:
+        begun = next(first for first, last in reversed(stretches) if first <= life.letter.first_ms)
+        for step in life.deliveries:
+            place = (step.retry, bucket(step.since_ms), bucket(step.at_ms), life.letter.traits, begun)
             entry = rows.setdefault(place, [0, 0, 0, 0])
-            is_last = step is one.deliveries[-1]
+            is_last = step is life.deliveries[-1]
             for at, count in enumerate((step.good, not step.good, is_last and not step.good, step.wait_ms)):
                 entry[at] += count
     tries = [
@@ -214,14 +214,14 @@ def evidence(week: Week, found: Sequence[Life]) -> Evidence:
     ]
     episodes, peaks = [], []
     for first, last in stretches:
-        own = [life for life in found if first <= life.letter.first_ms <= last]
+        own = [life for life in outcomes if first <= life.letter.first_ms <= last]
         episodes.append(_episode(week, first, last, own))
         peaks.append(Calm(week.key, first, max(_minutes(own).values())))
     return Evidence(tuple(tries), tuple(episodes), tuple(peaks))
 
 
-def _stretches(found: Sequence[Life]) -> list[tuple[int, int]]:
-    moments = sorted(one.letter.first_ms for one in found)
+def _stretches(outcomes: Sequence[Life]) -> list[tuple[int, int]]:
+    moments = sorted(life.letter.first_ms for life in outcomes)
     stretches: list[tuple[int, int]] = []
     for moment in moments:
         if stretches and moment - stretches[-1][1] <= GAP_MS:
@@ -234,11 +234,11 @@ def _stretches(found: Sequence[Life]) -> list[tuple[int, int]]:
 def _episode(week: Week, first: int, last: int, own: Sequence[Life]) -> Episode:
     before, after = [0, 0], [0, 0]
     remaining: dict[int, int] = {}
-    for one in own:
-        left = last - one.letter.first_ms
+    for life in own:
+        left = last - life.letter.first_ms
         remaining[left] = remaining.get(left, 0) + 1
-        for step in one.deliveries:
-            side = before if one.letter.first_ms + step.at_ms <= last else after
+        for step in life.deliveries:
+            side = before if life.letter.first_ms + step.at_ms <= last else after
             side[0] += step.good
             side[1] += 1
     minutes = sorted(_minutes(own).values())
@@ -250,13 +250,13 @@ def _episode(week: Week, first: int, last: int, own: Sequence[Life]) -> Episode:
 
 def _minutes(own: Sequence[Life]) -> dict[int, int]:
     """Deaths in each minute that has any."""
-    found: dict[int, int] = {}
-    for one in own:
-        deaths = [0, *(step.at_ms + HANDLING_MS for step in one.deliveries if not step.good)]
+    counts: dict[int, int] = {}
+    for life in own:
+        deaths = [0, *(step.at_ms + HANDLING_MS for step in life.deliveries if not step.good)]
         for at in deaths:
-            minute = (one.letter.first_ms + at) // M
-            found[minute] = found.get(minute, 0) + 1
-    return found
+            minute = (life.letter.first_ms + at) // M
+            counts[minute] = counts.get(minute, 0) + 1
+    return counts
 
 
 # -- the best -------------------------------------------------------------------------------------------------------
@@ -291,7 +291,9 @@ def ladders() -> Iterator[Ladder]:
 def best(week: Week) -> float:
     """What the best of the grid costs; letters that a condition can tell apart are not tried where that is cheaper."""
     traits = [cause.trait for cause in week.causes if cause.trait]
-    return min(expected(week, one, without=some) for one in ladders() for some in ((), *([trait] for trait in traits)))
+    return min(
+        expected(week, ladder, without=some) for ladder in ladders() for some in ((), *([trait] for trait in traits))
+    )
 
 
 def best_held(week: Week, seed: int) -> float:
@@ -306,7 +308,7 @@ def best_held(week: Week, seed: int) -> float:
 
 def noise(seed: int, queues: int = 25) -> Evidence:
     """Queues whose policies are good already, and queues of few letters: whatever stands out does so by chance."""
-    chance, found = Random(f"noise/{seed}"), []
+    chance, parts = Random(f"noise/{seed}"), []
     for number in range(queues):
         few = number % 2 == 1
         share = chance.uniform(0.75, 0.95) if not few else chance.uniform(0.2, 0.9)
@@ -314,9 +316,9 @@ def noise(seed: int, queues: int = 25) -> Evidence:
             f"q{number}", (Cause(1.0, at_once, share),), Ladder(chance.choice((4, 5)), S, 2.0, M, 0.15),
             letters=chance.randrange(3, 30) if few else chance.randrange(100, 600),
         )  # fmt: skip
-        found.append(evidence(week, lives(week, seed)))
+        parts.append(evidence(week, lives(week, seed)))
     return Evidence(
-        tuple(row for one in found for row in one.tries),
-        tuple(row for one in found for row in one.episodes),
-        tuple(row for one in found for row in one.peaks),
+        tuple(row for part in parts for row in part.tries),
+        tuple(row for part in parts for row in part.episodes),
+        tuple(row for part in parts for row in part.peaks),
     )

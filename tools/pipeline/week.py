@@ -72,17 +72,17 @@ class Truth:
 
     def of(self, cause: str) -> list[Fate]:
         """The fates of one cause."""
-        return [one for one in self.fates if one.cause == cause]
+        return [fate for fate in self.fates if fate.cause == cause]
 
 
 def week(letters: int, seed: int, policies: Path = NOW, causes: Sequence[Cause] = CAUSES, *, vhost: str = "/") -> Truth:
     """The week of a vhost. Its last line is a letter that fails at the very end, so that all others came to rest."""
-    found = load_policies(policies).policies
+    loaded = load_policies(policies).policies
     truth = Truth()
     for start in starts(seed, letters, causes):
-        _Life(start, found, truth, vhost).live()
-    for told in (truth.lines, truth.rows):
-        told.sort(key=lambda pair: pair[0])
+        _Life(start, loaded, truth, vhost).live()
+    for pairs in (truth.lines, truth.rows):
+        pairs.sort(key=lambda pair: pair[0])
     return truth
 
 
@@ -145,9 +145,9 @@ class _Life:
     def _letter(
         self, times: int, redrives: int, fresh: tuple[int, ...], *, state: str | None = None, base_attempts: int = 0
     ) -> Letter:
-        said = self._cause.reason if not self._cause.reason.startswith("application") else "rejected"
+        reason = self._cause.reason if not self._cause.reason.startswith("application") else "rejected"
         key = self._cause.queue.rpartition(".")[2]
-        death = Death(self._cause.queue, said, times, self._first_ms // 1000, self._cause.exchange, (key,))
+        death = Death(self._cause.queue, reason, times, self._first_ms // 1000, self._cause.exchange, (key,))
         return Letter(
             id=self._id,
             vhost=self._vhost,
@@ -156,10 +156,10 @@ class _Life:
             exchange=_NAMES.declared if self._error else _NAMES.inbox,
             routing_key=key,
             history=(death,),
-            first=First(self._cause.queue, self._cause.exchange, (key,), said),
+            first=First(self._cause.queue, self._cause.exchange, (key,), reason),
             failed_queue=self._cause.queue,
             reason=self._cause.reason,
-            fresh=tuple(death._replace(times=one, reason=self._cause.reason) for one in fresh),
+            fresh=tuple(death._replace(times=count, reason=self._cause.reason) for count in fresh),
             base_attempts=base_attempts,
             redrives=redrives,
             tries=0,
@@ -245,8 +245,8 @@ def main() -> int:
     given = parser.parse_args()
     truth = week(given.letters, given.seed)
     sys.stdout.buffer.writelines(truth.journal())
-    said = {one: len(truth.of(one)) for one in sorted({fate.cause for fate in truth.fates})}
-    print(json.dumps(said), file=sys.stderr)
+    counts = {cause: len(truth.of(cause)) for cause in sorted({fate.cause for fate in truth.fates})}
+    print(json.dumps(counts), file=sys.stderr)
     return 0
 
 

@@ -18,18 +18,20 @@ def main() -> int:
     argv = [sys.executable, *ASK, "--requirement", str(CONSTRAINTS)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     try:
-        found: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
+        packages: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError, TypeError):
         print("not audited: nobody who knows vulnerabilities answers:", *done.stderr.splitlines()[-1:])
         return 0
-    known = [one for one in found if "skip_reason" not in one]
-    bad = [(one, flaw) for one in known for flaw in one["vulns"]]
-    for one, flaw in bad:
-        print(f"{one['name']} {one['version']}: {flaw['id']}, fixed in {', '.join(flaw['fix_versions']) or 'none yet'}")
+    known = [package for package in packages if "skip_reason" not in package]
+    bad = [(dist, flaw) for dist in known for flaw in dist["vulns"]]
+    for dist, flaw in bad:
+        print(
+            f"{dist['name']} {dist['version']}: {flaw['id']}, fixed in {', '.join(flaw['fix_versions']) or 'none yet'}"
+        )
     if not known:
         print("not audited: the index that answers knows no vulnerabilities")
     else:
-        print(f"{len(known)} of {len(found)} packages audited, {len(bad)} vulnerabilities")
+        print(f"{len(known)} of {len(packages)} packages audited, {len(bad)} vulnerabilities")
     return 1 if bad else 0
 
 

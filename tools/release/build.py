@@ -58,14 +58,14 @@ def exported(name: str, folder: Path) -> Commit:
 
 def _version(source: Path) -> str:
     text = (source / "dlx_router/__init__.py").read_text(encoding="utf-8")
-    (said,) = re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)
-    return str(said)
+    (version,) = re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    return str(version)
 
 
 def distributions(source: Path) -> list[Path]:
     """The folders of all Python distributions of the tree, the router's first."""
-    found = [path.parent for path in source.rglob("pyproject.toml") if _is_distribution(path)]
-    return sorted(found, key=lambda path: (len(path.parts), path))
+    folders = [path.parent for path in source.rglob("pyproject.toml") if _is_distribution(path)]
+    return sorted(folders, key=lambda path: (len(path.parts), path))
 
 
 def _is_distribution(path: Path) -> bool:
@@ -74,7 +74,7 @@ def _is_distribution(path: Path) -> bool:
 
 def build(commit: Commit, to: Path, *, with_image: bool) -> list[Path]:
     """Every file of the release, in a folder that has nothing else."""
-    _is_told_alike(commit)
+    _check_versions(commit)
     _emptied(to)
     for folder in distributions(commit.source):
         _wheel_and_source(folder, to, commit.time_s)
@@ -110,17 +110,19 @@ def _charts(source: Path) -> Iterator[Path]:
 
 
 def _of_chart(path: Path) -> dict[str, str]:
-    told: dict[str, str] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return told
+    document: dict[str, str] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return document
 
 
-def _is_told_alike(commit: Commit) -> None:
+def _check_versions(commit: Commit) -> None:
     """Package and charts are released together, and say one version."""
     for chart in _charts(commit.source):
-        told = _of_chart(chart)
-        if {told["version"], told["appVersion"]} != {commit.version}:
+        document = _of_chart(chart)
+        if {document["version"], document["appVersion"]} != {commit.version}:
             where = chart.relative_to(commit.source)
-            raise ReleaseError(f"{where} says {told['version']} of {told['appVersion']}, the package {commit.version}")
+            raise ReleaseError(
+                f"{where} says {document['version']} of {document['appVersion']}, the package {commit.version}"
+            )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -135,12 +137,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             commit = exported(given.commit, Path(folder))
             if given.commit == "HEAD" and git("status", "--porcelain", "--untracked-files=no"):
                 print(f"Not in it: what is changed and not committed. This is {commit.name[:12]}.", file=sys.stderr)
-            found = build(commit, given.to, with_image=not given.no_image)
+            files = build(commit, given.to, with_image=not given.no_image)
     except (ReleaseError, HistoryError) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"dlx-router {commit.version} of {commit.name[:12]}:")
-    print(*(f"  {path.stat().st_size:>11,}  {path.name}" for path in found), sep="\n")
+    print(*(f"  {path.stat().st_size:>11,}  {path.name}" for path in files), sep="\n")
     return 0
 
 

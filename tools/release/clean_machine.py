@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         subprocess.run(["cp", "-a", "--reflink=auto", f"{base}/.", str(machine)], check=True)
         named = named_by_pip()
-        settings = [path for path in (*SETTINGS, *(one for one in named if not is_data(one))) if Path(path).exists()]
+        settings = [path for path in (*SETTINGS, *(name for name in named if not is_data(name))) if Path(path).exists()]
         # settings are copied, never mounted: apt in there may write to them
         subprocess.run(["cp", "-a", "--parents", *settings, str(machine)], check=True)
         paths = [path for path in named if is_data(path)]

@@ -20,9 +20,11 @@ def main() -> int:
     answer = subprocess.run(ask, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if answer.returncode:
         return 1
-    found = [entry["metadata"] for entry in json.loads(answer.stdout)["install"]]
+    packages = [entry["metadata"] for entry in json.loads(answer.stdout)["install"]]
     lines = sorted(
-        f"{one['name'].lower()}=={one['version']}\n" for one in found if one["name"] not in {"dlx-router", "pip"}
+        f"{package['name'].lower()}=={package['version']}\n"
+        for package in packages
+        if package["name"] not in {"dlx-router", "pip"}
     )
     (ROOT / "constraints.txt").write_text(HEAD + "".join(lines), encoding="utf-8")
     return 0

@@ -15,8 +15,8 @@ def git(*args: str) -> bytes:
     """What git prints."""
     done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise HistoryError(f"this wants a git checkout with its history: git {args[0]} says {said}")
+        reason = done.stderr.decode(errors="replace").strip()
+        raise HistoryError(f"this wants a git checkout with its history: git {args[0]} says {reason}")
     return done.stdout
 
 

@@ -84,7 +84,7 @@ def _lived(client: Client, router: Router) -> dict[str, Any]:
         for number in range(LETTERS):
             client.publish(_body(chance, number), key=queue, **_properties(chance, queue, number))
     died: Counter[str] = Counter({"stock.late": LETTERS})
-    for queue, times in (("mail.out", 1), ("lost.and.found", 1), ("stock.count", 2), *((one, 3) for one in ORDERS)):
+    for queue, times in (("mail.out", 1), ("lost.and.found", 1), ("stock.count", 2), *((name, 3) for name in ORDERS)):
         fatal = LETTERS // 4 if queue in ORDERS else 0
         for turn in range(times):
             for _ in range(LETTERS - (fatal if turn else 0)):
@@ -118,10 +118,14 @@ def _properties(chance: random.Random, queue: str, number: int) -> dict[str, Any
         headers["x-fatal"] = "yes" if number < LETTERS // 4 else "no"
     if chance.choice((True, False)):
         headers |= {"x-error-type": "OrderError", "x-error-message": chance.choice(ERRORS) % number}
-    told: dict[str, Any] = {"message_id": f"{queue}-{number}", "content_type": "application/json", "headers": headers}
+    properties: dict[str, Any] = {
+        "message_id": f"{queue}-{number}",
+        "content_type": "application/json",
+        "headers": headers,
+    }
     if chance.choice((True, False, False)):
-        told |= {"correlation_id": f"c-{number % 5}", "type": "order", "app_id": "shop", "priority": 5}
-    return told
+        properties |= {"correlation_id": f"c-{number % 5}", "type": "order", "app_id": "shop", "priority": 5}
+    return properties
 
 
 def _redriven(client: Client, router: Router, queue: str, limit: int) -> int:

@@ -32,8 +32,8 @@ def checksums(files: Iterable[Path]) -> str:
 
 def write(built: Iterable[Path], to: Path, *, commit: str, time_s: int, source: Path, base: str) -> None:
     """The statement about these files. `base`: what the image stands on, "" where there is none."""
-    told = statement(built, commit=commit, time_s=time_s, constraints=source / "constraints.txt", base=base)
-    to.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    document = statement(built, commit=commit, time_s=time_s, constraints=source / "constraints.txt", base=base)
+    to.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def statement(built: Iterable[Path], *, commit: str, time_s: int, constraints: Path, base: str) -> dict[str, Any]:

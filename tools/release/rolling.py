@@ -61,10 +61,10 @@ class Rolling:
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{count} messages in format {name}" for name, count in sorted(self.formats.items()))
+        mix = ", ".join(f"{count} messages in format {name}" for name, count in sorted(self.formats.items()))
         letters = sum(map(len, self.died.values()))
-        said = "; ".join(self.wrong) or "nothing lost, all of it told, and the index says the same"
-        return f"{len(self.routers)} routers by turns, {letters} letters, {told}, copies too many {self.copies}: {said}"
+        laws = "; ".join(self.wrong) or "nothing lost, all of it told, and the index says the same"
+        return f"{len(self.routers)} routers by turns, {letters} letters, {mix}, copies too many {self.copies}: {laws}"
 
 
 def run(version: str, letters: int, folder: Path, tree: Path | None) -> Rolling:
@@ -77,10 +77,10 @@ def run(version: str, letters: int, folder: Path, tree: Path | None) -> Rolling:
         names = itertools.count(1)
 
         def router(journal_format: int) -> Router:
-            one = _router(node, folder, f"{next(names)}", journal_format, tree)
-            stack.callback(one.close)
-            done.routers.append((f"format {journal_format}", one))
-            return one.start(within=60)
+            instance = _router(node, folder, f"{next(names)}", journal_format, tree)
+            stack.callback(instance.close)
+            done.routers.append((f"format {journal_format}", instance))
+            return instance.start(within=60)
 
         with Client(node.amqp_url) as client:
             _declare(client)
@@ -154,16 +154,16 @@ def _fail(client: Client, done: Rolling, queues: Sequence[str] = (WORK, DOOMED, 
 def _redrive(router: Router, queue: str, rate: float) -> str:
     asked = {"vhost": "/", "queue": queue, "rate": rate}
     url = f"http://127.0.0.1:{router.port}/api/v1/tasks"
-    found: list[str] = []
+    ids: list[str] = []
 
     def begun() -> bool:
         answer = httpx.post(url, json=asked, timeout=30, trust_env=False)
         if answer.status_code == httpx.codes.CREATED:
-            found.append(str(answer.json()["id"]))
-        return bool(found)
+            ids.append(str(answer.json()["id"]))
+        return bool(ids)
 
     until(begun)
-    return found[0]
+    return ids[0]
 
 
 def _task(router: Router, name: str) -> dict[str, Any]:
@@ -180,14 +180,14 @@ def _audit(node: Node, client: Client, done: Rolling) -> None:
     until(lambda: last.metric("in_flight") == 0 and client.depth(INBOX) == 0 and not _waiting(node))
     _compare(last, done)  # first: what is taken out of its queue is gone for the index too
     for queue, names in done.died.items():
-        found = Counter(_bodies(client, PLACES[queue]))
-        lost = [name for name in names if not found[name]]
-        done.copies += found.total() - len(found)
+        bodies = Counter(_bodies(client, PLACES[queue]))
+        lost = [name for name in names if not bodies[name]]
+        done.copies += bodies.total() - len(bodies)
         if lost:
             done.wrong.append(f"lost of {queue}: {len(lost)} of {len(names)}, {lost[0]} the first")
-    told = {(event["props"].get("message_id"), event["failed_queue"]): event["kind"] for event in _events(node, done)}
+    newest = {(event["props"].get("message_id"), event["failed_queue"]): event["kind"] for event in _events(node, done)}
     for queue, names in done.died.items():
-        kinds = Counter(told.get((name, queue)) for name in names)
+        kinds = Counter(newest.get((name, queue)) for name in names)
         if set(kinds) != {NEWEST[queue]}:
             done.wrong.append(f"the journal tells of {queue} {dict(kinds)}, not only {NEWEST[queue]}")
 
@@ -200,7 +200,7 @@ def _compare(router: Router, done: Rolling) -> None:
         answer = httpx.get(f"http://127.0.0.1:{router.port}/api/v1/queues", timeout=30, trust_env=False)
         if answer.status_code != httpx.codes.OK:
             return {}  # it does not lead yet
-        return {one["failed_queue"]: one["states"] for one in answer.json()["failed"]}
+        return {row["failed_queue"]: row["states"] for row in answer.json()["failed"]}
 
     try:
         until(lambda: states() == wanted)
@@ -226,7 +226,9 @@ def _events(node: Node, done: Rolling) -> Iterator[dict[str, Any]]:
     connection = pika.BlockingConnection(pika.URLParameters(node.amqp_url))
     for properties, body in stream(connection, JOURNAL, idle_s=3.0):
         done.formats[properties.headers["v"]] += 1
-        yield from (one for one in plain_reader.events(properties.content_encoding, body) if "failed_queue" in one)
+        yield from (
+            event for event in plain_reader.events(properties.content_encoding, body) if "failed_queue" in event
+        )
     connection.close()
 
 

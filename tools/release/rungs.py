@@ -62,9 +62,11 @@ class Change:
 
     def __str__(self) -> str:
         over, rungs = sum(self.held.values()), sum(map(bool, self.held.values()))
-        said = "; ".join(self.wrong) or "nothing lost, none twice, none early, all of it told"
+        outcome = "; ".join(self.wrong) or "nothing lost, none twice, none early, all of it told"
         letters = f"{len(self.failed_at)} letters in {len(RUNGS)} rungs"
-        return f"{self.first} → {self.second}: {letters}, {over} of them still in {rungs} rungs at the change: {said}"
+        return (
+            f"{self.first} → {self.second}: {letters}, {over} of them still in {rungs} rungs at the change: {outcome}"
+        )
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _judge_first(client: Client, done: Change) -> None:
         if sorted(letter.body.decode() for letter in letters) != wanted:
             done.wrong.append(f"in {work(ms)} are {[letter.body.decode() for letter in letters]}")
         for letter in letters:
-            _told_alike(letter, ms, 1, done)
+            _check_letter(letter, ms, 1, done)
             done.ids[letter.body.decode()] = record(letter)["id"]
             letter.reject()
 
@@ -190,14 +192,14 @@ def _judge_last(client: Client, router: Router, done: Change) -> None:
     """Dead after two, each the letter that it was."""
     _until(lambda: client.depth(DEAD) >= len(done.failed_at), "not all are dead in the end")
     letters = [letter.ack() for letter in _all(client, DEAD)]
-    found = Counter(letter.body.decode() for letter in letters)
-    if found != Counter(done.failed_at.keys()):
+    bodies = Counter(letter.body.decode() for letter in letters)
+    if bodies != Counter(done.failed_at.keys()):
         done.wrong.append(
-            f"dead are {found.total()} letters of {len(found)} names, not {len(done.failed_at)} each once"
+            f"dead are {bodies.total()} letters of {len(bodies)} names, not {len(done.failed_at)} each once"
         )
     for letter in letters:
         name = letter.body.decode()
-        _told_alike(letter, int(name.partition(" ")[0].removeprefix("up.")), 2, done)
+        _check_letter(letter, int(name.partition(" ")[0].removeprefix("up.")), 2, done)
         if record(letter)["id"] != done.ids.get(name):
             done.wrong.append(f"{name} is another letter now")
     if [queue for queue in ("dlx-router.parking", "dlx-router.quarantine") if client.depth(queue)]:
@@ -206,28 +208,28 @@ def _judge_last(client: Client, router: Router, done: Change) -> None:
     law_holds(router)
 
 
-def _told_alike(letter: Message, ms: int, times: int, done: Change) -> None:
+def _check_letter(letter: Message, ms: int, times: int, done: Change) -> None:
     """By x-death and by the record."""
-    told = [(death["queue"], death["reason"], death["count"]) for death in letter.deaths]
+    deaths = [(death["queue"], death["reason"], death["count"]) for death in letter.deaths]
     attempts = record(letter)["attempts"]
-    if (told, attempts) != ([(work(ms), "rejected", times)], times):
-        done.wrong.append(f"{letter.body.decode()} says {told}, attempts {attempts}, after {times} deaths")
+    if (deaths, attempts) != ([(work(ms), "rejected", times)], times):
+        done.wrong.append(f"{letter.body.decode()} says {deaths}, attempts {attempts}, after {times} deaths")
 
 
 def _all(client: Client, queue: str) -> Iterator[Message]:
-    found = []
+    letters = []
     while (letter := client.get(queue)) is not None:
-        found.append(letter)
-    yield from found
+        letters.append(letter)
+    yield from letters
 
 
 def _judge_journal(amqp_url: str, done: Change) -> None:
     """Each letter by each of its steps, whichever router told it; an event that stands there twice is one."""
-    told: dict[str, set[tuple[str, str]]] = {}
+    steps: dict[str, set[tuple[str, str]]] = {}
     for event in _events(amqp_url):
-        told.setdefault(event["props"].get("message_id", ""), set()).add((event["event_id"], event["kind"]))
+        steps.setdefault(event["props"].get("message_id", ""), set()).add((event["event_id"], event["kind"]))
     for name in done.failed_at:
-        kinds = Counter(kind for _, kind in told.get(name, ()))
+        kinds = Counter(kind for _, kind in steps.get(name, ()))
         if kinds != KINDS:
             done.wrong.append(f"the journal tells of {name} {dict(kinds)}")
 
@@ -235,7 +237,9 @@ def _judge_journal(amqp_url: str, done: Change) -> None:
 def _events(amqp_url: str) -> Iterator[dict[str, Any]]:
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     for properties, body in stream(connection, JOURNAL, idle_s=2.0):
-        yield from (one for one in plain_reader.events(properties.content_encoding, body) if "failed_queue" in one)
+        yield from (
+            event for event in plain_reader.events(properties.content_encoding, body) if "failed_queue" in event
+        )
     connection.close()
 
 

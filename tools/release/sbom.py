@@ -45,7 +45,7 @@ def bom(wheel: Path, time_s: int) -> Bom:
         name: _component(name, metadata.metadata(name), is_required=name in plain) for name in every.keys() - {root}
     }
     known[root] = _component(root, own, is_required=True)
-    made = Bom(components=[one for name, one in known.items() if name != root])
+    made = Bom(components=[component for name, component in known.items() if name != root])
     made.serial_number = uuid.uuid5(uuid.NAMESPACE_OID, sha256(wheel))
     made.metadata.timestamp = datetime.fromtimestamp(time_s, UTC)
     made.metadata.component = known[root]
@@ -66,22 +66,24 @@ def _follow(name: str, requires: list[str], extras: frozenset[str], needs: Needs
     """All that is needed, and by whom, from here on. Who asks twice for the same extras of a package is told once."""
     waiting, asked = [(name, requires, extras)], {(name, extras)}
     while waiting:
-        asking, told, chosen = waiting.pop()
-        for one in (one for one in map(Requirement, told) if _is_wanted(one, chosen)):
-            other = canonicalize_name(one.name)
+        asking, lines, chosen = waiting.pop()
+        for requirement in (requirement for requirement in map(Requirement, lines) if _is_wanted(requirement, chosen)):
+            other = canonicalize_name(requirement.name)
             needs.setdefault(asking, set()).add(other)
             needs.setdefault(other, set())
-            if (key := (other, frozenset(one.extras))) not in asked:
+            if (key := (other, frozenset(requirement.extras))) not in asked:
                 asked.add(key)
                 waiting.append((other, metadata.requires(other) or [], key[1]))
 
 
-def _is_wanted(one: Requirement, extras: frozenset[str]) -> bool:
-    return one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in (extras or {""}))
+def _is_wanted(requirement: Requirement, extras: frozenset[str]) -> bool:
+    return requirement.marker is None or any(
+        requirement.marker.evaluate({"extra": extra}) for extra in (extras or {""})
+    )
 
 
-def _component(name: str, told: "metadata.PackageMetadata", *, is_required: bool) -> Component:
-    version = told["Version"]
+def _component(name: str, package: "metadata.PackageMetadata", *, is_required: bool) -> Component:
+    version = package["Version"]
     return Component(
         type=ComponentType.APPLICATION if name == "dlx-router" else ComponentType.LIBRARY,
         name=name,
@@ -89,14 +91,16 @@ def _component(name: str, told: "metadata.PackageMetadata", *, is_required: bool
         bom_ref=f"{name}@{version}",
         purl=PackageURL("pypi", name=name, version=version),
         scope=ComponentScope.REQUIRED if is_required else ComponentScope.OPTIONAL,
-        licenses=[LicenseFactory().make_from_string(said) for said in _license(told)],
+        licenses=[LicenseFactory().make_from_string(expression) for expression in _license(package)],
     )
 
 
-def _license(told: "metadata.PackageMetadata") -> Iterator[str]:
+def _license(package: "metadata.PackageMetadata") -> Iterator[str]:
     """One expression of SPDX, or what the classifiers say; some older packages put a whole text in the field."""
-    if "License-Expression" in told:
-        yield told["License-Expression"]
+    if "License-Expression" in package:
+        yield package["License-Expression"]
         return
-    classifiers = told.get_all("Classifier") or []
-    yield from sorted({one.rpartition(" :: ")[2] for one in classifiers if one.startswith("License :: ")})
+    classifiers = package.get_all("Classifier") or []
+    yield from sorted(
+        {classifier.rpartition(" :: ")[2] for classifier in classifiers if classifier.startswith("License :: ")}
+    )

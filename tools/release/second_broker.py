@@ -30,7 +30,7 @@ def moved(old: Node, program: Program, stack: ExitStack) -> Node:
     stack.callback(here.close)
     stack.callback(there.close)
     there.post("definitions", json=here.get("definitions").raise_for_status().json()).raise_for_status()
-    names = [one["name"] for one in here.get("queues/%2F?columns=name").raise_for_status().json()]
+    names = [queue["name"] for queue in here.get("queues/%2F?columns=name").raise_for_status().json()]
     carried = [name for name in names if name not in BOOKS]
     for name in carried:
         there.put(_path(name), json={"value": _shovel(old, new, name)}).raise_for_status()
@@ -57,8 +57,8 @@ def _await_empty(here: httpx.Client, queues: list[str]) -> None:
     """Nothing is ready or unacked in any of them, for some looks."""
     deadline, rests = time.monotonic() + WITHIN_S, 0
     while rests < RESTING:
-        told = here.get("queues/%2F?columns=name,messages").raise_for_status().json()
-        left = {one["name"]: one.get("messages", 1) for one in told if one["name"] in queues and one.get("messages", 1)}
+        rows = here.get("queues/%2F?columns=name,messages").raise_for_status().json()
+        left = {row["name"]: row.get("messages", 1) for row in rows if row["name"] in queues and row.get("messages", 1)}
         rests = 0 if left else rests + 1
         if time.monotonic() > deadline:
             raise MoveError(f"still in the old broker after {WITHIN_S:g} s: {left}")

@@ -83,7 +83,7 @@ class Upgrade:
     @property
     def copies(self) -> int:
         """Copies beyond the first."""
-        return sum(found.total() - len(found) for found in self.found.values())
+        return sum(bodies.total() - len(bodies) for bodies in self.found.values())
 
     def __str__(self) -> str:
         letters = sum(len(bodies) for _, bodies in self.expected())
@@ -198,8 +198,8 @@ def until(look: Callable[[], bool]) -> None:
 
 def _rungs(node: Node) -> dict[str, int]:
     lines = node.rabbitmqctl("list_queues", "name", "messages").splitlines()
-    told = (line.split("\t") for line in lines if line.startswith(RUNG))
-    return {name: int(count) for name, count in sorted(told) if int(count)}
+    rows = (line.split("\t") for line in lines if line.startswith(RUNG))
+    return {name: int(count) for name, count in sorted(rows) if int(count)}
 
 
 def _become(node: Node, version: str) -> None:
@@ -212,17 +212,17 @@ def _become(node: Node, version: str) -> None:
 
 def collect(client: Client, place: str, count: int) -> Counter[bytes]:
     """What lies there, or comes, until all are there and nothing more is."""
-    found: Counter[bytes] = Counter()
+    bodies: Counter[bytes] = Counter()
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         message = client.get(place)
         if message is not None:
-            found[message.ack().body] += 1
-        elif len(found) >= count:
+            bodies[message.ack().body] += 1
+        elif len(bodies) >= count:
             break
         else:
             time.sleep(LOOK_S)
-    return found
+    return bodies
 
 
 def _one_more(client: Client) -> None:

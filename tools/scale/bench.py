@@ -49,11 +49,11 @@ class Bench:
         folder.mkdir(exist_ok=True)
         (folder / "policies.yaml").write_text(policies, encoding="utf-8")
         urls = {"amqp_url": node.amqp_url, "management_url": node.management_url}
-        one = Router(**urls, policies=folder, log=self.folder / f"{name}.log", env=env)
+        process = Router(**urls, policies=folder, log=self.folder / f"{name}.log", env=env)
         try:
-            yield one
+            yield process
         finally:
-            one.close()
+            process.close()
 
 
 def started(router: Router) -> float:
@@ -66,7 +66,7 @@ def started(router: Router) -> float:
 def used_mb(router: Router) -> float:
     """Resident memory of the router and of what it started, in 10^6 bytes."""
     process = psutil.Process(router.pid)
-    return float(sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))) / MB
+    return float(sum(member.memory_info().rss for member in (process, *process.children(recursive=True)))) / MB
 
 
 def broker_mb(node: Any) -> float:  # noqa: ANN401 - a node of tools/brokers
@@ -103,7 +103,7 @@ class Died(Letters):
 
     def __init__(self, *queues: str) -> None:
         super().__init__(1024, seed=0)
-        self._at = [one.encode() for one in queues]
+        self._at = [queue.encode() for queue in queues]
 
     def __call__(self, index: int) -> tuple[bytes, bytes]:
         """Content header and body; the names are as long as that of the benchmark's own queue."""

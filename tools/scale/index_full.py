@@ -74,5 +74,5 @@ def measure(bench: Bench) -> Iterator[Row]:
     yield Row("opened again after", f"{time.perf_counter() - began:.1f} s")
     took = sorted(searches(file, letters))
     shown = (statistics.median(took), statistics.quantiles(took, n=20)[-1], took[-1])
-    text = " / ".join(f"{one * 1000:.0f}" for one in shown)
+    text = " / ".join(f"{value * 1000:.0f}" for value in shown)
     yield Row("searches, median / p95 / longest", f"{text} ms")

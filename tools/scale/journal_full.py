@@ -64,8 +64,8 @@ def _header(size: int) -> bytes:
 
 
 def _messages(node: Any, stream: str) -> int:  # noqa: ANN401 - a node of tools/brokers
-    found = node.rabbitmqctl("list_queues", "name", "messages")
-    return next(int(line.split("\t")[1]) for line in found.splitlines() if line.startswith(f"{stream}\t"))
+    output = node.rabbitmqctl("list_queues", "name", "messages")
+    return next(int(line.split("\t")[1]) for line in output.splitlines() if line.startswith(f"{stream}\t"))
 
 
 def _indexed(router: Router, events: int, minutes: float) -> Iterator[Row]:

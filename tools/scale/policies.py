@@ -63,8 +63,8 @@ _HEADER: Final = b"\0\x3c\0\0" + (32).to_bytes(8) + b"\x10\0\2"  # class, weight
 
 def _is_applied(node: Any, queue: str) -> bool:  # noqa: ANN401 - a node of tools/brokers
     """Asked of the queue itself: the management API tells it seconds later."""
-    found = node.rabbitmqctl("list_queues", "name", "policy")
-    return any(line.split("\t")[0] == queue and line.split("\t")[1:] not in ([], [""]) for line in found.splitlines())
+    output = node.rabbitmqctl("list_queues", "name", "policy")
+    return any(line.split("\t")[0] == queue and line.split("\t")[1:] not in ([], [""]) for line in output.splitlines())
 
 
 def _applied(bench: Bench, router: Router) -> Iterator[Row]:

@@ -42,8 +42,8 @@ def measure(bench: Bench) -> Iterator[Row]:
             task, began = _begin(router), time.monotonic()
             most = _ended(bench, router, task)
             took = time.monotonic() - began
-            found = _task(router, task)
-            sent = int(found["counts"]["sent"])
+            progress = _task(router, task)
+            sent = int(progress["counts"]["sent"])
             patiently(lambda: wire.depth(DLQ)[0] + wire.depth(BACK)[0] == bench.size, "letters are missing", LEADS_S)
             left = wire.depth(DLQ)[0]
         yield Row("looked through", f"{took:.0f} s, {rate(bench.size, took)}")
@@ -54,20 +54,20 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def _begin(router: Router) -> str:
     body = {"vhost": "/", "queue": DLQ, "rate": 0, "filter": FILTER, "to": {"routing_key": BACK}}
-    said = ""
+    reason = ""
 
     def made() -> str:
-        nonlocal said
+        nonlocal reason
         answer = asked(router, "POST", "/tasks", json=body)
         if answer.is_success:
             return str(answer.json()["id"])
-        said = answer.text
-        if answer.status_code != SERVICE_UNAVAILABLE and "does not exist" not in said:  # the broker tells it late
-            raise BenchError(said)
+        reason = answer.text
+        if answer.status_code != SERVICE_UNAVAILABLE and "does not exist" not in reason:  # the broker tells it late
+            raise BenchError(reason)
         return ""
 
     return until(
-        made, lambda: BenchError(f"no task is taken within {LEADS_S} s: {said}"), within_s=LEADS_S, every_s=0.2
+        made, lambda: BenchError(f"no task is taken within {LEADS_S} s: {reason}"), within_s=LEADS_S, every_s=0.2
     )
 
 
@@ -78,9 +78,9 @@ def _task(router: Router, task: str) -> Any:  # noqa: ANN401 - JSON
 def _ended(bench: Bench, router: Router, task: str) -> float:
     """The most memory meanwhile."""
     most, deadline = 0.0, time.monotonic() + 120 + bench.size / 200
-    while (found := _task(router, task))["state"] not in {"done", "stopped", "cancelled"}:
+    while (progress := _task(router, task))["state"] not in {"done", "stopped", "cancelled"}:
         most = max(most, used_mb(router))
         if time.monotonic() > deadline:
-            raise BenchError(f"the task is not done: {found}")
+            raise BenchError(f"the task is not done: {progress}")
         time.sleep(0.5)
     return most

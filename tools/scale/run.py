@@ -52,58 +52,61 @@ ROWS: Final[Mapping[str, Measurement]] = {
 }  # fmt: skip
 
 
-def section(name: str, found: Sequence[Row], size: int, *, version: str, took_s: float) -> str:
+def section(name: str, rows: Sequence[Row], size: int, *, version: str, took_s: float) -> str:
     """What the page says of a row."""
-    one = ROWS[name]
+    measurement = ROWS[name]
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    lines = [f"### {one.title.format(f'{size:,}').capitalize()}", ""]
+    lines = [f"### {measurement.title.format(f'{size:,}').capitalize()}", ""]
     when = f"{datetime.now(UTC).date()}, {took_s / 60:.0f} minutes"
     lines += [f"RabbitMQ {version}, {machine}, {when}: `make scale ROW={name}`", ""]
     lines += ["| | |", "|---|---:|"]
-    lines += [f"| {row.what} | {row.found}{'' if row.ok else ' **(not within its limit)**'} |" for row in found]
+    lines += [f"| {row.what} | {row.found}{'' if row.ok else ' **(not within its limit)**'} |" for row in rows]
     return "\n".join(lines)
 
 
 def measured(name: str, bench: Bench) -> list[Row]:
     """Its lines, each said as soon as it is known."""
-    found = []
+    rows = []
     for row in ROWS[name].measure(bench):
         print(f"{row.what:60} {row.found}{'' if row.ok else '  NOT WITHIN ITS LIMIT'}", flush=True)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
     given = _arguments().parse_args(argv)
     logging.getLogger("pika").setLevel(logging.CRITICAL)
-    name, one = given.row, ROWS[given.row]
-    size = one.size if given.size is None else given.size
+    name, measurement = given.row, ROWS[given.row]
+    size = measurement.size if given.size is None else given.size
     options = dict(word.split("=", 1) for word in given.options)
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="dlx-router-scale-") as folder:
-            found = measured(name, Bench(size, given.version, Path(folder), options))
+            rows = measured(name, Bench(size, given.version, Path(folder), options))
     except (BenchError, BrokerError, SceneError) as error:
         print(error, file=sys.stderr)
         return 2
-    text = section(name, found, size, version=provide(given.version).version, took_s=time.monotonic() - began)
-    page = given.page or (PAGE if size == one.size or name == "soak" else None)
+    text = section(name, rows, size, version=provide(given.version).version, took_s=time.monotonic() - began)
+    page = given.page or (PAGE if size == measurement.size or name == "soak" else None)
     if page is not None:
         before = page.read_text(encoding="utf-8") if page.exists() else ""
         page.write_text(with_section(before, f"scale {name}", text), encoding="utf-8")
-    return int(not all(row.ok for row in found))
+    return int(not all(row.ok for row in rows))
 
 
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = ", ".join(f"{name} ({one.size:,} {one.unit}, {one.minutes} minutes)" for name, one in ROWS.items())
+    known = ", ".join(
+        f"{name} ({measurement.size:,} {measurement.unit}, {measurement.minutes} minutes)"
+        for name, measurement in ROWS.items()
+    )
     parser.add_argument("row", choices=list(ROWS), metavar="ROW", help=known)
     parser.add_argument("--size", type=int, help="another than its full one: then only --page writes anything")
     parser.add_argument("--version", choices=list(RELEASES), default="4.3", help="of RabbitMQ (4.3)")
     parser.add_argument("--page", type=Path, help="whose section is written (docs/capacity.md)")
-    told = "seconds= of waiting, shards= of policies, minutes= of journal, rate= and pieces= (a file) of soak"
-    parser.add_argument("--set", dest="options", action="append", default=[], metavar="KEY=VALUE", help=told)
+    settings = "seconds= of waiting, shards= of policies, minutes= of journal, rate= and pieces= (a file) of soak"
+    parser.add_argument("--set", dest="options", action="append", default=[], metavar="KEY=VALUE", help=settings)
     return parser
 
 

@@ -43,10 +43,10 @@ def measure(bench: Bench) -> Iterator[Row]:
                     stack.enter_context(_router(bench, cluster, f"{name}-{at}", shards, vhost=name))
                     for at in range(routers)
                 ]
-                found = _rate(bench, cluster, some, shards, name)
+                speed = _rate(bench, cluster, some, shards, name)
                 led = ", ".join(f"{number}" for _, number in sorted(_leaders(cluster, shards, name).items()))
             plural = "router" if routers == 1 else "routers"
-            yield Row(f"{shards} × inbox, {routers} {plural} (inboxes led by the nodes: {led})", f"{found:,.0f}/s")
+            yield Row(f"{shards} × inbox, {routers} {plural} (inboxes led by the nodes: {led})", f"{speed:,.0f}/s")
     finally:
         cluster.close()
 
@@ -79,8 +79,8 @@ def _rate(bench: Bench, cluster: Cluster, some: list[Router], shards: int, vhost
             here = [queue for queue in QUEUES if shard_of(queue, shards) == shard]
             wire.fill(names.inboxes[shard], KEY, count := bench.size * queues // len(QUEUES), Died(*here))
             total += count
-        for one in some:
-            one.start(wait=False)
+        for router in some:
+            router.start(wait=False)
         first, began = _moved(wire, total, BEGUN)
         last, ended = _moved(wire, total, 1.0)
     bench.say(f"{shards} shards, {len(some)} routers: {rate(last - first, ended - began)}")
@@ -96,9 +96,9 @@ def _moved(wire: Wire, total: int, share: float) -> tuple[int, float]:
 
 def _leaders(cluster: Cluster, shards: int, vhost: str) -> dict[str, int]:
     """Node → how many inboxes it leads."""
-    found = management(cluster.nodes[0].management_url, "GET", f"/api/queues/{vhost}")
-    inboxes = [one for one in found if one["name"] in Names(shards=shards).inboxes]
+    queues = management(cluster.nodes[0].management_url, "GET", f"/api/queues/{vhost}")
+    inboxes = [queue for queue in queues if queue["name"] in Names(shards=shards).inboxes]
     if len(inboxes) != shards:
         raise BenchError(f"{len(inboxes)} inboxes stand, not {shards}")
-    nodes = {node for one in inboxes for node in one["members"]}
-    return {node: sum(one["leader"] == node for one in inboxes) for node in nodes}
+    nodes = {node for queue in inboxes for node in queue["members"]}
+    return {node: sum(queue["leader"] == node for queue in inboxes) for node in nodes}

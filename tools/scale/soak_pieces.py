@@ -18,21 +18,21 @@ def measure(bench: Bench) -> Iterator[Row]:
     rate = float(bench.options.get("rate", FAST))
     soak = run(Soak(bench.version, float(bench.size), rate), bench.folder)
     _keep(pieces, soak)
-    found = [json.loads(line) for line in pieces.read_text(encoding="utf-8").splitlines()]
-    yield Row("pieces, minutes together", f"{len(found)}, {sum(one['minutes'] for one in found):g}")
-    yield Row("letters published", f"{sum(one['letters'] for one in found):,} at {rate:g}/s")
-    lost = sum(one["lost"] for one in found)
+    records = [json.loads(line) for line in pieces.read_text(encoding="utf-8").splitlines()]
+    yield Row("pieces, minutes together", f"{len(records)}, {sum(record['minutes'] for record in records):g}")
+    yield Row("letters published", f"{sum(record['letters'] for record in records):,} at {rate:g}/s")
+    lost = sum(record["lost"] for record in records)
     yield Row("letters lost", f"{lost}", lost == 0)
-    yield Row("connections broken, policies read again", f"{_sum(found, 'reconnects')}, {_sum(found, 'reloads')}")
-    for at, one in enumerate(found, 1):
-        shown = " → ".join(f"{value:.1f}" for value in one["rss_mb"])
-        broken = "; ".join(one["broken"])
-        yield Row(f"piece {at}, {one['date']}: memory by thirds", f"{shown} MB, {broken or 'flat'}", not broken)
+    yield Row("connections broken, policies read again", f"{_sum(records, 'reconnects')}, {_sum(records, 'reloads')}")
+    for at, record in enumerate(records, 1):
+        shown = " → ".join(f"{value:.1f}" for value in record["rss_mb"])
+        broken = "; ".join(record["broken"])
+        yield Row(f"piece {at}, {record['date']}: memory by thirds", f"{shown} MB, {broken or 'flat'}", not broken)
 
 
 def _keep(pieces: Path, soak: Soak) -> None:
     assert soak.report is not None
-    memory = next(one for one in soak.trends if one.measure == "rss_mb")
+    memory = next(trend for trend in soak.trends if trend.measure == "rss_mb")
     piece = {
         "date": soak.date, "minutes": soak.minutes, "rate": soak.rate, "letters": soak.report.verdict.letters,
         "lost": soak.report.verdict.lost, "reconnects": soak.reconnects, "reloads": soak.reloads,
@@ -43,5 +43,5 @@ def _keep(pieces: Path, soak: Soak) -> None:
         file.write(json.dumps(piece) + "\n")
 
 
-def _sum(found: list[dict[str, Any]], name: str) -> int:
-    return sum(int(one[name]) for one in found)
+def _sum(records: list[dict[str, Any]], name: str) -> int:
+    return sum(int(record[name]) for record in records)

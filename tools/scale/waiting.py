@@ -61,5 +61,5 @@ def measure(bench: Bench) -> Iterator[Row]:
 def _lateness(url: str, seconds: int) -> Iterator[Row]:
     late = sorted(wait_accuracy.measure(url, RATE, seconds))
     shown = (statistics.median(late), late[int(len(late) * 0.99)], late[-1])
-    text = " / ".join(f"{one * 1000:.0f}" for one in shown)
+    text = " / ".join(f"{value * 1000:.0f}" for value in shown)
     yield Row(f"waits of 5 s at {RATE}/s end late by, median / p99 / most", f"{text} ms", late[0] >= 0)

@@ -54,7 +54,7 @@ class Way:
 
     def within(self, folder: str) -> int:
         """How many of the files are in this folder of the package."""
-        return sum(one.startswith(f"{folder}/") for one in self.files)
+        return sum(file.startswith(f"{folder}/") for file in self.files)
 
 
 class Trace:
@@ -81,7 +81,7 @@ class Trace:
 
     def way(self) -> Way:
         """All that was counted."""
-        return Way(tuple(sorted(one[len(self._root) :] for one in self._files)), self._moves.total(), self._calls)
+        return Way(tuple(sorted(file[len(self._root) :] for file in self._files)), self._moves.total(), self._calls)
 
     def _event(self, frame: FrameType, event: str, _argument: object) -> None:
         code = frame.f_code
@@ -231,20 +231,20 @@ async def _measured(definition: dict[str, Any], mode: Mode, loop: _Loop) -> dict
     for _ in SINGLE:  # what letters of all queues share is known: the target, and what is worked out once for a process
         await scene.letter("earlier")
     moving.cancel()
-    found, queue = {}, f"queue {next(_QUEUES)}"
+    ways, queue = {}, f"queue {next(_QUEUES)}"
     for way in SINGLE:
         loop.now += _TICK_S
         before = scene.sent_bytes
         with Trace(PACKAGE, _stage()) as trace:
             await scene.letter(queue)
-        found[way] = replace(trace.way(), sent_bytes=_about(scene.sent_bytes - before))
+        ways[way] = replace(trace.way(), sent_bytes=_about(scene.sent_bytes - before))
     for _ in range(2):  # the first teaches the mould
         loop.now += _TICK_S
         before, letters = scene.sent_bytes, scene.read(queue)
         with Trace(PACKAGE, _stage()) as trace:
             await scene.run(queue, letters)
-        found["run"] = replace(trace.way(), sent_bytes=_about((scene.sent_bytes - before) / RUN))
-    return found
+        ways["run"] = replace(trace.way(), sent_bytes=_about((scene.sent_bytes - before) / RUN))
+    return ways
 
 
 def _about(sent_bytes: float) -> int:
@@ -261,7 +261,7 @@ async def _moving(loop: _Loop) -> None:
 def _stage() -> tuple[str, ...]:
     """The files of the scene, as their code names them."""
     acting: tuple[Callable[..., Any], ...] = (_nothing, support.place)
-    return tuple(one.__code__.co_filename for one in acting)
+    return tuple(function.__code__.co_filename for function in acting)
 
 
 def measure(mode: Mode = Mode.BEST_EFFORT) -> dict[str, dict[str, Way]]:
@@ -285,6 +285,6 @@ def _standing_clock() -> Iterator[None]:
         time.time = real
 
 
-def as_data(found: dict[str, dict[str, Way]]) -> dict[str, Any]:
+def as_data(measurements: dict[str, dict[str, Way]]) -> dict[str, Any]:
     """For JSON."""
-    return {letter: {way: asdict(one) for way, one in ways.items()} for letter, ways in found.items()}
+    return {letter: {way: asdict(counts) for way, counts in ways.items()} for letter, ways in measurements.items()}

@@ -61,8 +61,8 @@ class Row:
 
 def code_rows(package: Path, page: str, contract: source.Layers) -> Iterator[Row]:
     """What the source says. `page`: where the glossary is; `contract`: the layers of the package."""
-    found = source.modules(package)
-    edges = source.imports(found)
+    modules = source.modules(package)
+    edges = source.imports(modules)
     round_, beside = source.circles(edges), source.sibling_circles(edges)
     yield Row("circles", "modules in import circles", sum(map(len, round_)), 0, names=_circles(round_))
     yield Row("siblings", "siblings in import circles", sum(map(len, beside)), 0, names=_circles(beside))
@@ -71,21 +71,21 @@ def code_rows(package: Path, page: str, contract: source.Layers) -> Iterator[Row
     yield Row("layers", "layers of service/ that are not there", len(inner.absent), 0, names=inner.absent)
     yield Row("loose", "modules of service/ in no layer", len(inner.loose), 0, names=inner.loose)
     yield Row("inner", "imports against the layers of service/", len(inner.wrong), 0, names=_arrows(inner.wrong))
-    yield Row("lines", "product lines", sum(one.lines for one in found.values()), LINES - 1)
-    strange = source.unexplained(found, SERVICE, page)
+    yield Row("lines", "product lines", sum(module.lines for module in modules.values()), LINES - 1)
+    strange = source.unexplained(modules, SERVICE, page)
     yield Row("unexplained", "modules of service/ not in the glossary", len(strange), 0, names=strange)
     for key, where, goal in (("doubled_service", SERVICE, 0), ("doubled", package.name, None)):
-        twice = source.doubled_classes(found, where)
-        said = [f"{name}: {', '.join(homes)}" for name, homes in twice.items()]
-        yield Row(key, f"class names defined twice in {where}", len(twice), goal, names=said)
-    yield from _sizes(found, edges)
+        twice = source.doubled_classes(modules, where)
+        lines = [f"{name}: {', '.join(homes)}" for name, homes in twice.items()]
+        yield Row(key, f"class names defined twice in {where}", len(twice), goal, names=lines)
+    yield from _sizes(modules, edges)
 
 
-def _sizes(found: Mapping[str, source.Module], edges: source.Edges) -> Iterator[Row]:
-    files = {name: one for name, one in found.items() if not one.is_package}
-    small = [name for name, one in files.items() if one.lines < SMALL]
+def _sizes(modules: Mapping[str, source.Module], edges: source.Edges) -> Iterator[Row]:
+    files = {name: module for name, module in modules.items() if not module.is_package}
+    small = [name for name, module in files.items() if module.lines < SMALL]
     lone = [name for name in source.lone(edges) if name in files]
-    large = [name for name, one in files.items() if one.lines > LARGE]
+    large = [name for name, module in files.items() if module.lines > LARGE]
     yield Row("small", f"modules under {SMALL} lines", len(small), names=small)
     yield Row("lone", "modules with exactly one importer", len(lone), names=lone)
     both = [name for name in lone if name in small]
@@ -93,26 +93,28 @@ def _sizes(found: Mapping[str, source.Module], edges: source.Edges) -> Iterator[
     yield Row("large", f"modules over {LARGE} lines", len(large), names=large)
 
 
-def way_rows(found: Mapping[str, Mapping[str, Way]]) -> Iterator[Row]:
+def way_rows(measurements: Mapping[str, Mapping[str, Way]]) -> Iterator[Row]:
     """What the way of a letter takes, of the letters that were measured the worst."""
     for way, files, moves in (("first", *FIRST), ("short", *SHORT), ("shape", None, None)):
-        every = [ways[way] for ways in found.values()]
-        touched = max((one.files for one in every), key=len)
-        inside = max(one.within("service") for one in every)
+        every = [ways[way] for ways in measurements.values()]
+        touched = max((cost.files for cost in every), key=len)
+        inside = max(cost.within("service") for cost in every)
         yield Row(f"{way}_files", f"{way} way: files", len(touched), files, names=touched)
         yield Row(f"{way}_service", f"{way} way: files of service/ among them", inside)
-        yield Row(f"{way}_moves", f"{way} way: moves between files", max(one.moves for one in every), moves)
-        yield Row(f"{way}_calls", f"{way} way: calls a letter", max(one.calls for one in every))
-    yield from cost_rows(found)
+        yield Row(f"{way}_moves", f"{way} way: moves between files", max(cost.moves for cost in every), moves)
+        yield Row(f"{way}_calls", f"{way} way: calls a letter", max(cost.calls for cost in every))
+    yield from cost_rows(measurements)
 
 
-def cost_rows(found: Mapping[str, Mapping[str, Way]]) -> Iterator[Row]:
+def cost_rows(measurements: Mapping[str, Mapping[str, Way]]) -> Iterator[Row]:
     """What a letter that comes alone, and a read of many, cost beside calls: nobody may lose a microsecond unseen."""
-    together = [ways["run"] for ways in found.values()]
-    yield Row("run_files", f"a read of {RUN}: files", max(len(one.files) for one in together))
-    yield Row("run_calls", f"a read of {RUN}: calls", max(one.calls for one in together))
-    yield Row("run_bytes", f"a read of {RUN}: bytes sent a letter", max(one.sent_bytes for one in together))
-    yield Row("shape_bytes", "shape way: bytes sent a letter", max(ways["shape"].sent_bytes for ways in found.values()))
+    together = [ways["run"] for ways in measurements.values()]
+    yield Row("run_files", f"a read of {RUN}: files", max(len(cost.files) for cost in together))
+    yield Row("run_calls", f"a read of {RUN}: calls", max(cost.calls for cost in together))
+    yield Row("run_bytes", f"a read of {RUN}: bytes sent a letter", max(cost.sent_bytes for cost in together))
+    yield Row(
+        "shape_bytes", "shape way: bytes sent a letter", max(ways["shape"].sent_bytes for ways in measurements.values())
+    )
 
 
 def beside(rows: Sequence[Row], baseline: Mapping[str, Any], python: str = PYTHON) -> list[Row]:
@@ -144,18 +146,18 @@ def _shown(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-def _circles(found: Sequence[Sequence[str]]) -> list[str]:
-    return [" ↔ ".join(one) for one in found]
+def _circles(circles: Sequence[Sequence[str]]) -> list[str]:
+    return [" ↔ ".join(circle) for circle in circles]
 
 
-def _arrows(found: Sequence[tuple[str, str]]) -> list[str]:
-    return [f"{one} → {to}" for one, to in found]
+def _arrows(edges: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{importer} → {imported}" for importer, imported in edges]
 
 
 def contract(pyproject: Path) -> source.Layers:
     """The layers of the package as import-linter holds them."""
-    said = tomllib.loads(pyproject.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    layers: list[str] = next(one["layers"] for one in said if one["type"] == "layers")
+    contracts = tomllib.loads(pyproject.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers: list[str] = next(entry["layers"] for entry in contracts if entry["type"] == "layers")
     return [[name.strip() for name in line.split("|")] for line in layers]
 
 

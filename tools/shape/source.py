@@ -36,8 +36,8 @@ class Module:
 
 def modules(package: Path) -> dict[str, Module]:
     """All modules of the package in this folder, by name."""
-    found = (_module(path, package) for path in sorted(package.rglob("*.py")))
-    return {one.name: one for one in found}
+    parsed = (_module(path, package) for path in sorted(package.rglob("*.py")))
+    return {module.name: module for module in parsed}
 
 
 def _module(path: Path, package: Path) -> Module:
@@ -51,19 +51,19 @@ def _module(path: Path, package: Path) -> Module:
 # -- imports -----------------------------------------------------------------------------------------------------------
 
 
-def imports(found: Mapping[str, Module]) -> dict[str, frozenset[str]]:
+def imports(known: Mapping[str, Module]) -> dict[str, frozenset[str]]:
     """Which modules of the same package each module imports."""
-    return {name: frozenset(_imported(module, found)) - {name} for name, module in sorted(found.items())}
+    return {name: frozenset(_imported(module, known)) - {name} for name, module in sorted(known.items())}
 
 
 def _imported(module: Module, known: Mapping[str, Module]) -> Iterator[str]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names if one.name in known)
+            yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
             base = _base(node, module)
-            for one in node.names:
-                inner = f"{base}.{one.name}"
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
                 if inner in known:
                     yield inner
                 elif base in known:
@@ -84,7 +84,7 @@ def circles(edges: Edges) -> list[list[str]]:
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
 
     def visit(name: str) -> None:
         index[name] = low[name] = len(index)
@@ -98,13 +98,13 @@ def circles(edges: Edges) -> list[list[str]]:
         if low[name] == index[name]:
             at = stack.index(name)
             if len(stack) - at > 1:
-                found.append(sorted(stack[at:]))
+                groups.append(sorted(stack[at:]))
             del stack[at:]
 
     for name in sorted(edges):
         if name not in index:
             visit(name)
-    return sorted(found, key=lambda one: (-len(one), one))
+    return sorted(groups, key=lambda group: (-len(group), group))
 
 
 def sibling_circles(edges: Edges) -> list[list[str]]:
@@ -112,9 +112,9 @@ def sibling_circles(edges: Edges) -> list[list[str]]:
     beside: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for name, targets in edges.items():
         for to in targets:
-            above, one, other = _fork(name, to)
-            if one and other:
-                beside[above][f"{above}.{one}"].add(f"{above}.{other}")
+            above, child, other = _fork(name, to)
+            if child and other:
+                beside[above][f"{above}.{child}"].add(f"{above}.{other}")
     return [
         circle
         for above in sorted(beside)
@@ -145,8 +145,8 @@ def layering(edges: Edges, package: str, layers: Layers) -> Layering:
     wrong = []
     for name, targets in edges.items():
         for to in targets:
-            above, one, other = _fork(name, to)
-            if above == package and one in rank and other in rank and rank[other] <= rank[one]:
+            above, child, other = _fork(name, to)
+            if above == package and child in rank and other in rank and rank[other] <= rank[child]:
                 wrong.append((name, to))
     return Layering(sorted(rank.keys() - children), sorted(children - rank.keys()), sorted(wrong))
 
@@ -163,10 +163,10 @@ def lone(edges: Edges) -> list[str]:
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def doubled_classes(found: Mapping[str, Module], within: str = "") -> dict[str, list[str]]:
+def doubled_classes(known: Mapping[str, Module], within: str = "") -> dict[str, list[str]]:
     """Names of classes that two modules or more define, and which; `within`: look at this package only."""
     homes: defaultdict[str, set[str]] = defaultdict(set)
-    for name, module in found.items():
+    for name, module in known.items():
         if not within or name == within or name.startswith(f"{within}."):
             for node in module.tree.body:
                 if isinstance(node, ast.ClassDef):
@@ -187,11 +187,11 @@ def glossary(page: str) -> str:
     return "\n".join(kept)
 
 
-def unexplained(found: Mapping[str, Module], package: str, page: str) -> list[str]:
+def unexplained(known: Mapping[str, Module], package: str, page: str) -> list[str]:
     """Modules and folders of a package whose name does not stand in the glossary of this page."""
     text = glossary(page).lower()
-    names = (module for name, module in found.items() if name.startswith(f"{package}."))
-    return sorted(one.name for one in names if not _says(text, one.stem))
+    names = (module for name, module in known.items() if name.startswith(f"{package}."))
+    return sorted(module.name for module in names if not _says(text, module.stem))
 
 
 def _says(text: str, stem: str) -> bool:

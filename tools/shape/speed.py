@@ -55,7 +55,7 @@ async def _measured(given: argparse.Namespace) -> float:
 
 def _answered(ends: Ends) -> float:
     """All that was published is confirmed; → what that took."""
-    last = {one.channel: one.number for one in ends.published()}
+    last = {message.channel: message.number for message in ends.published()}
     data = b"".join(
         struct.pack(">BHIIQBB", 1, channel, 13, 0x003C_0050, number, 1, 0xCE) for channel, number in last.items()
     )
@@ -75,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--journal", choices=[mode.value for mode in Mode], default=Mode.BEST_EFFORT.value)
     parser.add_argument("--singly", action="store_true", help="each letter by itself, and not in runs")
     given = parser.parse_args(arguments)
-    found = sorted(asyncio.run(_measured(given)) for _ in range(5))
-    print(f"µs a letter: {found[0]:.2f} … {found[-1]:.2f}, median {found[2]:.2f}")
+    times = sorted(asyncio.run(_measured(given)) for _ in range(5))
+    print(f"µs a letter: {times[0]:.2f} … {times[-1]:.2f}, median {times[2]:.2f}")
 
 
 if __name__ == "__main__":

@@ -79,10 +79,10 @@ def fill(file: Path, letters: int) -> float:
         began = time.perf_counter()
         store.apply("/", at_once)
         spent += time.perf_counter() - began
-    found = store.count()
+    count = store.count()
     store.close()
-    if found != letters:
-        raise AssertionError(f"{found} of {letters} letters are in the index")
+    if count != letters:
+        raise AssertionError(f"{count} of {letters} letters are in the index")
     return letters / spent
 
 

@@ -63,7 +63,7 @@ class Scene:
         argv = (*installed_router(router), "run", "--policies", str(policies))
         place: Any = SimpleNamespace(folder=folder)
         self._router = Process(
-            f"router-{name}", place, argv, {f"DLX_ROUTER_{key}": one for key, one in settings.items()}
+            f"router-{name}", place, argv, {f"DLX_ROUTER_{key}": value for key, value in settings.items()}
         )
         self._http = httpx.Client(base_url=f"http://127.0.0.1:{self._port}/api/v1", timeout=30, trust_env=False)
         parameters = pika.URLParameters(self.amqp_url)

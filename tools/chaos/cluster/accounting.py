@@ -142,7 +142,7 @@ class Books:
 
     def _letters(self, way: Way) -> Iterator[int]:
         at = _AT[way]
-        return (one for one in range(self.numbers) if self._way[one] == at and self._confirmed_s[one])
+        return (number for number in range(self.numbers) if self._way[number] == at and self._confirmed_s[number])
 
 
 def body_of(way: Way, number: int) -> bytes:

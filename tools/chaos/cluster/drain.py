@@ -25,8 +25,8 @@ UNCHANGED_S: Final = 40.0
 class Drain:
     """Until every letter was found, or nothing was found for a while and nothing waits; then the routers end."""
 
-    def __init__(self, scene: NodesScene, load: Load, report: PartReport, say: Callable[[str], None]) -> None:
-        self._scene, self._load, self._report, self._say = scene, load, report, say
+    def __init__(self, scene: NodesScene, load: Load, report: PartReport, log: Callable[[str], None]) -> None:
+        self._scene, self._load, self._report, self._log = scene, load, report, log
         self._looks: list[tuple[float, int]] = []
         self._missed: tuple[int, int] | None = None  # letters and the control's, when the consumers connected anew
 
@@ -54,7 +54,7 @@ class Drain:
             self._lead_anew(stages)
         elif self._missed is None:
             self._missed = missing
-            self._say(f"the load's consumers connect anew: {missing[0]} letters are missing, {missing[1]} control's")
+            self._log(f"the load's consumers connect anew: {missing[0]} letters are missing, {missing[1]} control's")
             self._load.connect_anew()
         else:
             return True
@@ -73,13 +73,13 @@ class Drain:
         """As an operator would: each of these queues gets another leader, and with it another worker."""
         for vhost, queue, many in stages:
             self._report.led_anew.append(f"{self._report.part}: {vhost}/{queue}, where {many} letters lay")
-            self._say(f"led anew: {self._report.led_anew[-1]}: {self._scene.lead_anew(vhost, queue)}")
+            self._log(f"led anew: {self._report.led_anew[-1]}: {self._scene.lead_anew(vhost, queue)}")
 
 
 def _stages(scene: NodesScene) -> list[tuple[str, str, int]]:
     """Where letters lie that died and that the broker's own worker does not hand over: vhost, queue, how many."""
     looks = {vhost: scene.stages(vhost, node=0) for vhost in (VHOST, CONTROL)}
-    return [(vhost, queue, one.many) for vhost, look in looks.items() if look for queue, one in look.dead.items()]
+    return [(vhost, queue, stage.many) for vhost, look in looks.items() if look for queue, stage in look.dead.items()]
 
 
 def _waiting(scene: NodesScene) -> dict[str, int]:

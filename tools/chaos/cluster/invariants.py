@@ -145,7 +145,7 @@ class Standstills:
     @property
     def alone(self) -> bool:
         """Something stands now that stands not in the control."""
-        return any(one.alone_s > 0 for one in self._open.values())
+        return any(stand.alone_s > 0 for stand in self._open.values())
 
     @property
     def standing(self) -> list[Stand]:
@@ -212,7 +212,7 @@ class Readiness:
         """
         holds = stands or bool(sample.held)
         if sample.held is None or not sample.majority:
-            holds = holds or any(one is not None for one in sample.waits.values())
+            holds = holds or any(wait is not None for wait in sample.waits.values())
         if sample.settled != self._settled or not holds:
             self._settled, self._still_since = sample.settled, None
             return
@@ -226,16 +226,16 @@ class Readiness:
     def spans(self) -> Iterator[str]:
         """The seconds as sentences, neighbours together."""
         group: list[ReadyInVain] = []
-        for one in self.seconds:
-            if group and one.at_s - group[-1].at_s > NEIGHBOURS_S:
+        for moment in self.seconds:
+            if group and moment.at_s - group[-1].at_s > NEIGHBOURS_S:
                 yield _span(group)
                 group = []
-            group.append(one)
+            group.append(moment)
         if group:
             yield _span(group)
 
 
 def _span(group: list[ReadyInVain]) -> str:
-    who = " and ".join(map(str, sorted({replica for one in group for replica in one.replicas})))
-    most = max(one.still_s for one in group)
+    who = " and ".join(map(str, sorted({replica for moment in group for replica in moment.replicas})))
+    most = max(moment.still_s for moment in group)
     return f"{len(group)} s: replica {who} said 200, nothing moved for {most:.0f} s ({group[0].fault})"

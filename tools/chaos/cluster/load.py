@@ -96,9 +96,9 @@ class Publisher:
         self._owed = min(self._owed + self._rate * TICK_S, self._rate)  # what a stop left out is not made up for
         while self._owed >= 1 and len(self._unanswered) < WINDOW:
             self._owed -= 1
-            self._one(next(self._ways))
+            self._publish(next(self._ways))
 
-    def _one(self, way: Way) -> None:
+    def _publish(self, way: Way) -> None:
         number = self._books.next(way)
         self._tag += 1
         self._unanswered[self._tag] = number
@@ -141,9 +141,9 @@ class Depths:
     def _ask(self, queue: str, channel: Any) -> None:
         channel.add_on_close_callback(lambda *_: self._asked.discard(queue))
         with suppress(AMQPError):
-            channel.queue_declare(queue, passive=True, callback=partial(self._told, queue, channel))
+            channel.queue_declare(queue, passive=True, callback=partial(self._answer, queue, channel))
 
-    def _told(self, queue: str, channel: Any, frame: Any) -> None:
+    def _answer(self, queue: str, channel: Any, frame: Any) -> None:
         self.known[queue] = (time.time(), int(frame.method.message_count))
         with suppress(AMQPError):
             channel.close()
@@ -175,7 +175,7 @@ class Side:
             new.open()
 
     def _made(self) -> list[Consumer]:
-        return [Consumer(one, self._take, heartbeat_s=HEARTBEAT_S) for one in self._urls]
+        return [Consumer(url, self._take, heartbeat_s=HEARTBEAT_S) for url in self._urls]
 
     def serves(self, node: int) -> bool:
         """A publisher of this node has its channel."""
@@ -215,19 +215,19 @@ class Load:
     @property
     def _clients(self) -> list[Any]:
         sides = (self.main, self.control)
-        return [*(one for side in sides for one in (*side.consumers, *side.publishers)), *self._depths]
+        return [*(client for side in sides for client in (*side.consumers, *side.publishers)), *self._depths]
 
     def start(self) -> None:
         """Publishing, failing and looking."""
         self._thread.start()
-        for one in self._clients:
-            self._loop.call_soon_threadsafe(one.open)
+        for client in self._clients:
+            self._loop.call_soon_threadsafe(client.open)
 
     def quiet(self) -> None:
         """Nothing more is published; what is under way goes on."""
         for side in (self.main, self.control):
-            for one in side.publishers:
-                self._loop.call_soon_threadsafe(one.quiet)
+            for publisher in side.publishers:
+                self._loop.call_soon_threadsafe(publisher.quiet)
 
     def connect_anew(self) -> None:
         """All consumers of both vhosts."""
@@ -236,14 +236,14 @@ class Load:
 
     def held(self) -> int | None:
         """Ready letters in the inbox and the attended sources, as some node told within seconds; None: none did."""
-        told = [one.known.get(queue, (0.0, 0)) for queue in LOOKED_AT for one in self._depths]
-        fresh = [many for when, many in told if time.time() - when < FRESH_S]
+        answers = [depths.known.get(queue, (0.0, 0)) for queue in LOOKED_AT for depths in self._depths]
+        fresh = [many for when, many in answers if time.time() - when < FRESH_S]
         return max(fresh) if fresh else None
 
     def inbox(self) -> int | None:
         """Ready letters in the inbox; None: not known."""
-        told = [one.known.get(ROUTER_INBOX, (0.0, 0)) for one in self._depths]
-        fresh = [many for when, many in told if time.time() - when < FRESH_S]
+        answers = [depths.known.get(ROUTER_INBOX, (0.0, 0)) for depths in self._depths]
+        fresh = [many for when, many in answers if time.time() - when < FRESH_S]
         return max(fresh) if fresh else None
 
     def close(self) -> None:
@@ -253,7 +253,7 @@ class Load:
         self._thread.join(10)
 
     async def _end(self) -> None:
-        for one in self._clients:
+        for client in self._clients:
             with suppress(AMQPError):
-                one.close()
+                client.close()
         await asyncio.sleep(1)  # pika says goodbye

@@ -42,8 +42,8 @@ ASKED: Final = (
 class Watch:
     """In a thread of its own from `start` to `close`. `fault` is what the faults' thread says is on."""
 
-    def __init__(self, scene: NodesScene, load: Load, folder: Path, say: Callable[[str], None]) -> None:
-        self._scene, self._load, self._folder, self._say = scene, load, folder, say
+    def __init__(self, scene: NodesScene, load: Load, folder: Path, log: Callable[[str], None]) -> None:
+        self._scene, self._load, self._folder, self._log = scene, load, folder, log
         self.fault = "before the first fault"
         self.down: set[int] = set()  # nodes that a fault holds down
         self.standstills, self.readiness = Standstills(), Readiness()
@@ -70,8 +70,8 @@ class Watch:
             self._writing.join(120)
         self.standstills.end()
         self._pool.shutdown(cancel_futures=True)
-        for one in self._http:
-            one.close()
+        for client in self._http:
+            client.close()
 
     def up(self) -> tuple[bool, ...]:
         """Which nodes run and talk with their clients."""
@@ -85,7 +85,9 @@ class Watch:
                 wrong = len(self.readiness.seconds)
                 self.readiness.feed(sample, stands=self.standstills.alone)
                 vain = " READY IN VAIN" if len(self.readiness.seconds) > wrong else ""
-                stands = " ".join(f"{one.source}={one.seconds:.0f}/{one.alone_s:.0f}" for one in self._standing(3.0))
+                stands = " ".join(
+                    f"{stand.source}={stand.seconds:.0f}/{stand.alone_s:.0f}" for stand in self._standing(3.0)
+                )
                 print(
                     f"{sample.at_s:.1f} up={sample.up} ready={sample.ready} held={sample.held}"
                     f" settled={sample.settled:.0f} {sample.fault}{vain} {stands}"
@@ -97,7 +99,7 @@ class Watch:
 
     def _sample(self) -> Sample:
         looks = [self._pool.submit(self._ask, at) for at in range(len(self._http))]
-        ready = tuple(one.result() for one in looks)
+        ready = tuple(look.result() for look in looks)
         now_s = time.time()
         return Sample(
             at_s=now_s,
@@ -132,7 +134,7 @@ class Watch:
         return status
 
     def _standing(self, least_s: float) -> list[Stand]:
-        return [one for one in self.standstills.standing if one.seconds > least_s]
+        return [stand for stand in self.standstills.standing if stand.seconds > least_s]
 
     # -- evidence ---------------------------------------------------------------------------------------------------
 
@@ -144,7 +146,7 @@ class Watch:
         name = f"standstill-{len(self.written)}.txt"
         self.written.append(name)
         head = [_clock(), f"fault: {self.fault}, nodes up: {self.up()}", *map(str, stands)]
-        self._say(f"{name}: {head[1]}; {'; '.join(head[2:])}")
+        self._log(f"{name}: {head[1]}; {'; '.join(head[2:])}")
         self._writing = threading.Thread(target=self._evidence, args=(self._folder / name, head), daemon=True)
         self._writing.start()
 
@@ -157,13 +159,13 @@ class Watch:
                 print(f"\n== router {at}, its log\n{router.output[-3000:]}", file=out, flush=True)
             asked = [at for at in range(NODES) if at not in self.down]
             with ThreadPoolExecutor(NODES) as pool:  # one after another they would tell of different minutes
-                for told in pool.map(self._node, asked):
-                    print(told, file=out, flush=True)
+                for answer in pool.map(self._node, asked):
+                    print(answer, file=out, flush=True)
 
     def _node(self, at: int) -> str:
         node = self._scene.nodes[at]
-        told = [f"\n== node {at}, {_clock()}: {' '.join(words)}\n{_ctl(node, words)}" for words in ASKED]
-        return "\n".join((*told, f"\n== node {at}, its log\n{node.log[-3000:]}"))
+        answers = [f"\n== node {at}, {_clock()}: {' '.join(words)}\n{_ctl(node, words)}" for words in ASKED]
+        return "\n".join((*answers, f"\n== node {at}, its log\n{node.log[-3000:]}"))
 
 
 def _clock() -> str:

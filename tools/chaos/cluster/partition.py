@@ -61,27 +61,29 @@ class Partition:
 def silences(logs: Sequence[str], names: Sequence[str]) -> list[Silence]:
     """What the logs of the nodes say, by time; `names` are those of Erlang, in the same order."""
     known = {name: at for at, name in enumerate(names)}
-    found = ((by, *line) for by, log in enumerate(logs) for line in _NOT_RESPONDING.findall(log))
-    told = (Silence(by, known[name], datetime.fromisoformat(at).timestamp()) for by, at, name in found if name in known)
-    return sorted(told, key=lambda one: one.at_s)
+    lines = ((by, *line) for by, log in enumerate(logs) for line in _NOT_RESPONDING.findall(log))
+    parsed = (
+        Silence(by, known[name], datetime.fromisoformat(at).timestamp()) for by, at, name in lines if name in known
+    )
+    return sorted(parsed, key=lambda silence: silence.at_s)
 
 
-def partitions(told: Iterable[Silence], held: Sequence[Held]) -> list[Partition]:
+def partitions(silent: Iterable[Silence], held: Sequence[Held]) -> list[Partition]:
     """Of each silence the certain seconds in which neither node was held."""
     return [
-        Partition(one.by, one.of, *piece)
-        for one in told
-        for piece in outside((one.at_s - SURELY_SILENT_S, one.at_s), _spans(one, held))
+        Partition(silence.by, silence.of, *piece)
+        for silence in silent
+        for piece in outside((silence.at_s - SURELY_SILENT_S, silence.at_s), _spans(silence, held))
     ]
 
 
-def _spans(one: Silence, held: Sequence[Held]) -> list[Span]:
-    return [(fault.begun_s, fault.ended_s) for fault in held if {one.by, one.of} & set(fault.nodes)]
+def _spans(silence: Silence, held: Sequence[Held]) -> list[Span]:
+    return [(fault.begun_s, fault.ended_s) for fault in held if {silence.by, silence.of} & set(fault.nodes)]
 
 
-def beside(stand: Stand, found: Iterable[Partition]) -> Stand:
+def beside(stand: Stand, known: Iterable[Partition]) -> Stand:
     """The same stand: alone is the longest piece that it stood alone while all nodes that ran heard each other."""
-    spans, ended_s = [(one.begun_s, one.ended_s) for one in found], stand.begun_s + stand.seconds
+    spans, ended_s = [(partition.begun_s, partition.ended_s) for partition in known], stand.begun_s + stand.seconds
     alone = outside((ended_s - stand.alone_s, ended_s), spans)
     whole = sum(_lengths(outside((stand.begun_s, ended_s), spans)))
     return replace(stand, alone_s=max(_lengths(alone), default=0.0), partitioned_s=stand.seconds - whole)

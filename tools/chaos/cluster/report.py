@@ -98,7 +98,7 @@ class PartReport:
     @property
     def broken(self) -> list[str]:
         """Every law that does not hold."""
-        return [f"{self.part}: {one}" for one in (*self.violations, *self._laws())]
+        return [f"{self.part}: {violation}" for violation in (*self.violations, *self._laws())]
 
     def _laws(self) -> Iterator[str]:
         if lost := self.lost(ROUTER):
@@ -106,10 +106,10 @@ class PartReport:
         if undecided := self.lost(UNDECIDED):
             yield f"{undecided} letters are lost and nobody can say by whom"
         yield from self._holes()
-        yield from (str(one) for one in self.stands if one.alone_s > STANDSTILL_S)
-        for one in self.faults:
-            if one.flows is None and one.control_flows is not None:
-                yield f"not every way flowed again, and the control did: {one}"
+        yield from (str(stand) for stand in self.stands if stand.alone_s > STANDSTILL_S)
+        for fault in self.faults:
+            if fault.flows is None and fault.control_flows is not None:
+                yield f"not every way flowed again, and the control did: {fault}"
         if self.in_vain:
             yield f"ready for {self.in_vain} s while nothing moved"
             yield from self.in_vain_spans
@@ -140,7 +140,7 @@ class Report:
     @property
     def broken(self) -> list[str]:
         """Every law that does not hold, of all parts."""
-        return [*self.unmade, *(said for part in self.parts for said in part.broken)]
+        return [*self.unmade, *(violation for part in self.parts for violation in part.broken)]
 
 
 def markdown(report: Report) -> str:
@@ -151,8 +151,8 @@ def markdown(report: Report) -> str:
 
 def _head(report: Report) -> Iterator[str]:
     parts = report.parts
-    faults = [one for part in parts for one in part.faults]
-    stands = [one for part in parts for one in part.stands]
+    faults = [fault for part in parts for fault in part.faults]
+    stands = [stand for part in parts for stand in part.stands]
     control_lost = sum(row.control_lost for part in parts for row in part.rows)
     yield "| | |"
     yield "|---|---|"
@@ -160,14 +160,14 @@ def _head(report: Report) -> Iterator[str]:
     yield f"| seed | {report.seed} |"
     yield f"| minutes under faults | {sum(part.seconds for part in parts) / 60:.1f} |"
     yield f"| letters (publish confirmed), control's | {_letters(parts):,}, {_control(parts):,} |"
-    yield f"| faults | {len(faults)} of {len({one.drawn.kind for one in faults})} kinds |"
+    yield f"| faults | {len(faults)} of {len({fault.drawn.kind for fault in faults})} kinds |"
     yield f"| **lost by the router** | **{sum(part.lost(ROUTER) for part in parts)}** |"
     yield f"| lost, undecided | {sum(part.lost(UNDECIDED) for part in parts)} |"
     yield f"| lost by the broker (classic sources) | {sum(part.lost(BROKER) for part in parts)} |"
     yield f"| lost by the control | {control_lost} |"
     yield f"| longest standstill, and longer than the control's by | {_most(stands)} |"
-    in_broker = _at_most([(one.in_broker_s, one.source) for one in stands])
-    apart = _at_most([(one.partitioned_s, one.source) for one in stands])
+    in_broker = _at_most([(stand.in_broker_s, stand.source) for stand in stands])
+    apart = _at_most([(stand.partitioned_s, stand.source) for stand in stands])
     yield f"| of a standstill, in the broker's own dead-letter worker, at most | {in_broker} |"
     yield f"| of a standstill, while two running nodes did not hear each other, at most | {apart} |"
     yield f"| seconds ready while nothing moved | {sum(part.in_vain for part in parts)} |"
@@ -196,8 +196,8 @@ def _refused(parts: Sequence[PartReport]) -> str:
 def _most(stands: Sequence[Stand]) -> str:
     if not stands:
         return "–"
-    longest = max(stands, key=lambda one: one.seconds)
-    alone = max(stands, key=lambda one: one.alone_s)
+    longest = max(stands, key=lambda stand: stand.seconds)
+    alone = max(stands, key=lambda stand: stand.alone_s)
     return f"{longest.seconds:.0f} s ({longest.fault}), {alone.alone_s:.0f} s ({alone.fault})"
 
 
@@ -209,7 +209,9 @@ def _clusters(report: Report) -> Iterator[str]:
         logged = " | ".join(str(part.logged.get(name, 0)) for name in ("down", "autoheal", "minority"))
         what = f"{part.version} | {part.part.strategy} | {'yes' if part.obeys else 'no'}"
         yield f"| {what} | {part.seconds / 60:.1f} | {len(part.faults)} | {logged} |"
-    yield from _list(PARTITIONED, [f"{part.part}: {one}" for part in report.parts for one in part.partitions])
+    yield from _list(
+        PARTITIONED, [f"{part.part}: {partition}" for part in report.parts for partition in part.partitions]
+    )
 
 
 def _losses(report: Report) -> Iterator[str]:
@@ -219,7 +221,7 @@ def _losses(report: Report) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---:|---:|"
     for way in WAYS:
         rows = [row for part in report.parts for row in part.rows if row.source == way.source]
-        who = " | ".join(str(sum(row.lost.get(one, 0) for row in rows)) for one in (ROUTER, UNDECIDED, BROKER))
+        who = " | ".join(str(sum(row.lost.get(culprit, 0) for row in rows)) for culprit in (ROUTER, UNDECIDED, BROKER))
         theirs = f"{sum(row.control for row in rows):,} | {sum(row.control_lost for row in rows)}"
         yield f"| {way.source} | {sum(row.letters for row in rows):,} | {who} | {theirs} |"
     arguments: Counter[str] = Counter()
@@ -228,15 +230,15 @@ def _losses(report: Report) -> Iterator[str]:
     if arguments:
         yield ""
         yield from (f"* {many} letters: {why}" for why, many in arguments.most_common())
-    yield from _list(LED_ANEW, [one for part in report.parts for one in part.led_anew])
+    yield from _list(LED_ANEW, [line for part in report.parts for line in part.led_anew])
     came = {part.part: part.came_anew for part in report.parts if any(part.came_anew)}
-    told = [f"{part}: {ours}, and {theirs} of the control's" for part, (ours, theirs) in came.items()]
-    yield from _list(ANSWERS_LOST, told)
+    lines = [f"{part}: {ours}, and {theirs} of the control's" for part, (ours, theirs) in came.items()]
+    yield from _list(ANSWERS_LOST, lines)
 
 
 def _list(head: str, items: Sequence[str]) -> Iterator[str]:
     if items:
-        yield from ("", head, "", *(f"* {one}" for one in items))
+        yield from ("", head, "", *(f"* {item}" for item in items))
 
 
 def _faults(report: Report) -> Iterator[str]:
@@ -253,23 +255,23 @@ def _faults(report: Report) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---:|"
     for kind in KINDS:
         some = by_kind[kind]
-        ours, theirs = _longest([one.flows for one in some]), _longest([one.control_flows for one in some])
-        stood = max((one.seconds for one in stands[kind]), default=0.0)
-        alone = max((one.alone_s for one in stands[kind]), default=0.0)
+        ours, theirs = _longest([fault.flows for fault in some]), _longest([fault.control_flows for fault in some])
+        stood = max((stand.seconds for stand in stands[kind]), default=0.0)
+        alone = max((stand.alone_s for stand in stands[kind]), default=0.0)
         yield f"| {kind} | {len(some)} | {ours} | {theirs} | {stood:.0f} s | {alone:.0f} s |"
 
 
 def _longest(values: Sequence[float | None]) -> str:
     if not values:
         return "–"
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return "never" if len(known) < len(values) else f"{max(known):.1f} s"
 
 
 def _broken(report: Report) -> Iterator[str]:
     yield "### Laws that broke on three nodes"
     yield ""
-    yield from [f"* {one}" for one in report.broken] or ["Every law holds."]
+    yield from [f"* {violation}" for violation in report.broken] or ["Every law holds."]
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -292,10 +294,10 @@ def _part(part: PartReport) -> dict[str, Any]:
         "net_ticktime": part.tick_s,
         "seconds": round(part.seconds, 1),
         "drained_s": round(part.drained_s, 1),
-        "faults": [str(one) for one in part.faults],
+        "faults": [str(fault) for fault in part.faults],
         "ways": [vars(row) for row in part.rows],
         "arguments": part.arguments,
-        "standstills": [vars(one) for one in part.stands],
+        "standstills": [vars(stand) for stand in part.stands],
         "ready_in_vain_s": part.in_vain,
         "ready_in_vain": part.in_vain_spans,
         "duplicates": part.duplicates,
@@ -304,6 +306,6 @@ def _part(part: PartReport) -> dict[str, Any]:
         "places": part.places,
         "logged": part.logged,
         "evidence": part.evidence,
-        "partitions": [str(one) for one in part.partitions],
+        "partitions": [str(partition) for partition in part.partitions],
         "came_anew": part.came_anew,
     }

@@ -93,7 +93,7 @@ def _break(scene: NodesScene, load: Load, watch: Watch, report: PartReport, plan
     started = time.monotonic()
     troubles = Troubles()
     while time.monotonic() - started < plan.seconds:
-        _one(scene, load, watch, report, troubles, next(plan.faults))
+        _attempt(scene, load, watch, report, troubles, next(plan.faults))
         for at, router in enumerate(scene.routers):
             if not router.running:
                 report.violations.append(f"router {at} ended by itself: exit {router.exit_code}")
@@ -103,20 +103,20 @@ def _break(scene: NodesScene, load: Load, watch: Watch, report: PartReport, plan
     return troubles
 
 
-def _one(scene: NodesScene, load: Load, watch: Watch, report: PartReport, troubles: Troubles, next_one: Drawn) -> None:
+def _attempt(scene: NodesScene, load: Load, watch: Watch, report: PartReport, troubles: Troubles, draw: Drawn) -> None:
     begun = time.time()
     last = max((ended for _, ended in troubles.nodes), default=0.0)
     try:
-        fault = strike(scene, load, watch, next_one, last)
+        fault = strike(scene, load, watch, draw, last)
     except (BrokerError, OSError, httpx.HTTPError) as error:
         troubles.nodes.append((begun, time.time()))
-        report.violations.append(f"{next_one.kind} could not be done: {str(error)[:300]!r}")
+        report.violations.append(f"{draw.kind} could not be done: {str(error)[:300]!r}")
         say(report.violations[-1])
         _restart(scene, watch)
         return
     if is_of_nodes(fault):
         troubles.nodes.append((fault.begun_s, fault.ended_s + (fault.whole or 0.0)))
-    elif next_one.kind == ROUTER_KILLED:
+    elif draw.kind == ROUTER_KILLED:
         troubles.kills.append(fault.begun_s)
     report.faults.append(fault)
     say(f"{report.part} {fault}")
@@ -131,13 +131,15 @@ def _restart(scene: NodesScene, watch: Watch) -> None:
 
 def _heed_partitions(scene: NodesScene, report: PartReport, troubles: Troubles) -> None:
     """Seconds in which two nodes that ran did not hear each other are not the router's, nor the letters lost then."""
-    told = silences([node.log for node in scene.nodes], [name_of(node) for node in scene.nodes])
-    troubles.nodes += [one.trouble for one in told]
-    of_nodes = [one for one in report.faults if is_of_nodes(one)]
-    report.partitions = partitions(told, [Held(one.drawn.members, one.begun_s, one.ended_s) for one in of_nodes])
-    report.stands = [beside(one, report.partitions) for one in report.stands]
-    for one in report.partitions:
-        say(f"{report.part} {one}")
+    silent = silences([node.log for node in scene.nodes], [name_of(node) for node in scene.nodes])
+    troubles.nodes += [silence.trouble for silence in silent]
+    of_nodes = [fault for fault in report.faults if is_of_nodes(fault)]
+    report.partitions = partitions(
+        silent, [Held(fault.drawn.members, fault.begun_s, fault.ended_s) for fault in of_nodes]
+    )
+    report.stands = [beside(stand, report.partitions) for stand in report.stands]
+    for partition in report.partitions:
+        say(f"{report.part} {partition}")
 
 
 def _audit(scene: NodesScene, load: Load, report: PartReport, troubles: Troubles) -> None:
@@ -146,14 +148,16 @@ def _audit(scene: NodesScene, load: Load, report: PartReport, troubles: Troubles
         for queue, body in scene.leftovers(vhost):
             books.find(queue, body)
     lost = ours.lost()
-    told, troubles.gaps = scene.told() if lost else ({}, [])
+    last_kinds, troubles.gaps = scene.told() if lost else ({}, [])
     blamed: Counter[tuple[str, str]] = Counter()
     for letter in lost:
-        who, why = attributed(letter, told.get(letter.number), troubles)
+        who, why = attributed(letter, last_kinds.get(letter.number), troubles)
         blamed[letter.way.source, who] += 1
         report.arguments[f"{who}: {why}"] += 1
-    (scene.folder / "lost.txt").write_text("".join(f"{one} {told.get(one.number)}\n" for one in lost), encoding="utf-8")
-    missed = Counter(one.way for one in theirs.lost())
+    (scene.folder / "lost.txt").write_text(
+        "".join(f"{letter} {last_kinds.get(letter.number)}\n" for letter in lost), encoding="utf-8"
+    )
+    missed = Counter(letter.way for letter in theirs.lost())
     for way in WAYS:
         by = {who: many for (source, who), many in blamed.items() if source == way.source}
         report.rows.append(Row(way.source, ours.confirmed(way), by, theirs.confirmed(way), missed[way]))
@@ -217,8 +221,8 @@ def _keep(folder: Path, name: str) -> None:
 
 
 def _write(report: Report, *, page: bool) -> None:
-    told = json.dumps(as_json(report), indent=1)
-    (BUILD / "chaos-cluster.json").write_text(f"{told}\n", encoding="utf-8")
+    text = json.dumps(as_json(report), indent=1)
+    (BUILD / "chaos-cluster.json").write_text(f"{text}\n", encoding="utf-8")
     (BUILD / "chaos-cluster.md").write_text(f"{markdown(report)}\n", encoding="utf-8")
     if page:
         PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), NODES, markdown(report)), encoding="utf-8")

@@ -64,10 +64,10 @@ def drawn(seed: int, part: Part, kinds: tuple[str, ...] = KINDS) -> Iterator[Dra
     while True:
         bag = list(kinds)
         chance.shuffle(bag)
-        yield from (_one(kind, chance) for kind in bag)
+        yield from (_fault(kind, chance) for kind in bag)
 
 
-def _one(kind: str, chance: random.Random) -> Drawn:
+def _fault(kind: str, chance: random.Random) -> Drawn:
     of = ROUTERS if kind in OF_ROUTERS else NODES
     members = tuple(chance.sample(range(of), _MANY.get(kind, 1)))
     return Drawn(kind, members, chance.uniform(*_SECONDS[kind]))

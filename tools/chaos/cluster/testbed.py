@@ -100,8 +100,8 @@ class NodesScene:
 
     def url(self, vhost: str, node: int) -> str:
         """Straight to one node, with all rights; what is silent for a few seconds is given up."""
-        told = f"heartbeat={HEARTBEAT_S}&stack_timeout=4&socket_timeout=3&connection_attempts=1"
-        return f"{self.nodes[node].amqp_base}/{vhost}?{told}"
+        query = f"heartbeat={HEARTBEAT_S}&stack_timeout=4&socket_timeout=3&connection_attempts=1"
+        return f"{self.nodes[node].amqp_base}/{vhost}?{query}"
 
     def start_routers(self) -> None:
         """Both, ready when this returns."""
@@ -173,7 +173,7 @@ class NodesScene:
         """Ready messages in every queue but the router's own books."""
         with httpx.Client(base_url=f"{self.nodes[0].management_url}/api/", timeout=30, trust_env=False) as api:
             answer = api.get(f"queues/{vhost}?columns=name,exclusive").raise_for_status().json()
-        names = [one["name"] for one in answer if one["name"] not in OURS_ALONE and not one.get("exclusive")]
+        names = [queue["name"] for queue in answer if queue["name"] not in OURS_ALONE and not queue.get("exclusive")]
         with self._link(vhost) as link:
             return {name: _depth(link, name) for name in names}
 
@@ -182,20 +182,20 @@ class NodesScene:
 
         While one node is frozen the management API of no node answers (4.0). A query of a node's own replicas does.
         """
-        told, found, silent = self._eval(STAGES.replace("VHOST", vhost), node).partition("silent,")
-        if not found:
+        answers, mark, silent = self._eval(STAGES.replace("VHOST", vhost), node).partition("silent,")
+        if not mark:
             return None
-        dead = {queue: Stage(int(many), int(oldest)) for queue, many, oldest in _STAGE.findall(told)}
+        dead = {queue: Stage(int(many), int(oldest)) for queue, many, oldest in _STAGE.findall(answers)}
         return Stages(dead, frozenset(_NAME.findall(silent)))
 
     def lead_anew(self, vhost: str, queue: str) -> str:
         """Another node leads the queue from now on, and begins a dead-letter worker; → what the broker said."""
         return self._eval(LEAD_ANEW.replace("VHOST", vhost).replace("QUEUE", queue))
 
-    def _eval(self, said: str, node: int = 0) -> str:
+    def _eval(self, term: str, node: int = 0) -> str:
         """What the node answers, in one line, or why it does not."""
         try:
-            return self.nodes[node].rabbitmqctl("eval", said).strip().replace("\n", " ")
+            return self.nodes[node].rabbitmqctl("eval", term).strip().replace("\n", " ")
         except (BrokerError, OSError, subprocess.TimeoutExpired) as error:
             return f"not done: {str(error)[-200:]!r}"
 

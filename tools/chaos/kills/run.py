@@ -97,17 +97,19 @@ class Report:
         head = f"{self.plan.letters} letters, {len(self.kills)} kills, seed {self.plan.seed}, RabbitMQ {self.version}"
         lines = [f"{head}, {self.seconds:.0f} s; at most {self.window} in flight", ""]
         lines += [f"{'kill':>4}  {'in the inbox':>12}  {'in rungs':>8}"]
-        lines += [f"{at:>4}  {one.inbox:>12}  {one.waiting:>8}" for at, one in enumerate(self.kills, 1)]
+        lines += [f"{at:>4}  {kill.inbox:>12}  {kill.waiting:>8}" for at, kill in enumerate(self.kills, 1)]
         lines += ["", f"{'way':8}  {'place':16}  {'letters':>7}  {'found':>7}  {'lost':>5}  {'extra copies':>12}"]
-        for way, place, letters, found, copies in self.rows:
-            lines.append(f"{way:8}  {place:16}  {letters:>7}  {found:>7}  {letters - found:>5}  {copies - found:>12}")
+        for way, place, letters, arrived, copies in self.rows:
+            lines.append(
+                f"{way:8}  {place:16}  {letters:>7}  {arrived:>7}  {letters - arrived:>5}  {copies - arrived:>12}"
+            )
         return "\n".join([*lines, "", *(self.violations or ["every law holds"])])
 
 
 # -- the audit ------------------------------------------------------------------------------------------------------
 
 
-def audit(amqp_url: str, management_url: str, plan: Plan, say: Callable[[str], object] = lambda _line: None) -> Report:
+def audit(amqp_url: str, management_url: str, plan: Plan, log: Callable[[str], object] = lambda _line: None) -> Report:
     """Run the plan in the URL's vhost, which should be empty. AuditError where it could not be carried out."""
     with tempfile.TemporaryDirectory(prefix="dlx-router-audit-") as name, _scene(amqp_url, management_url) as scene:
         folder = Path(name)
@@ -117,13 +119,13 @@ def audit(amqp_url: str, management_url: str, plan: Plan, say: Callable[[str], o
         started = time.monotonic()
         try:
             report = Report(plan, scene.version)
-            bodies = _fill(scene, router, plan, say)
+            bodies = _fill(scene, router, plan, log)
             for depth in plan.depths():
                 report.kills.append(_kill(scene, router, plan, depth))
-                say(f"killed with {report.kills[-1].inbox} in the inbox and {report.kills[-1].waiting} in rungs")
+                log(f"killed with {report.kills[-1].inbox} in the inbox and {report.kills[-1].waiting} in rungs")
             router.start()
             report.window = scene.window()
-            _settle(scene, plan, say)
+            _settle(scene, plan, log)
             if (code := router.stop()) != 0:
                 report.violations.append(f"the router did not drain: exit {code}")
         finally:
@@ -142,14 +144,14 @@ def _scene(amqp_url: str, management_url: str) -> Iterator[Scene]:
         scene.close()
 
 
-def _fill(scene: Scene, router: Process, plan: Plan, say: Callable[[str], object]) -> dict[str, list[str]]:
+def _fill(scene: Scene, router: Process, plan: Plan, log: Callable[[str], object]) -> dict[str, list[str]]:
     """Every body has died once and lies in the inbox, and no router runs. → the bodies of each way."""
     router.start()  # declares what it owns
     router.stop()
     scene.declare()
     scene.start_consumers()
     bodies = scene.publish(plan.letters)
-    say(f"{plan.letters} letters are in the inbox")
+    log(f"{plan.letters} letters are in the inbox")
     return bodies
 
 
@@ -170,7 +172,7 @@ def _kill(scene: Scene, router: Process, plan: Plan, depth: int) -> Kill:
     return Kill(inbox, waiting)
 
 
-def _settle(scene: Scene, plan: Plan, say: Callable[[str], object]) -> None:
+def _settle(scene: Scene, plan: Plan, log: Callable[[str], object]) -> None:
     """Wait until all bodies may be in their places, and nothing has moved for a while."""
     seen: list[tuple[int, int, int]] = []
 
@@ -183,40 +185,40 @@ def _settle(scene: Scene, plan: Plan, say: Callable[[str], object]) -> None:
     try:
         patiently(at_rest, "", within=PATIENCE_S + plan.letters / 500, every=0.25)
     except AuditError:
-        say("something never came to rest; judged as it is")
+        log("something never came to rest; judged as it is")
 
 
 def _judge(scene: Scene, bodies: dict[str, list[str]], report: Report) -> None:
     """Look into every queue, and hold what is there against the laws."""
-    found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    copies: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for body, letter in scene.consumed:
-        found[body].append((CONSUMED, letter))
+        copies[body].append((CONSUMED, letter))
     for queue in scene.queues():
         if queue not in NO_LETTERS:
             for body, letter in scene.empty(queue):
-                found[body].append((queue, letter))
-    report.violations += [*_places(bodies, found, report), *_ids(found), *_copies(found, report)]
-    if foreign := found.keys() - {body for of_way in bodies.values() for body in of_way}:
+                copies[body].append((queue, letter))
+    report.violations += [*_places(bodies, copies, report), *_ids(copies), *_copies(copies, report)]
+    if foreign := copies.keys() - {body for of_way in bodies.values() for body in of_way}:
         report.violations.append(f"{len(foreign)} bodies that nobody published: {sorted(foreign)[:5]}")
 
 
-def _places(bodies: dict[str, list[str]], found: Copies, report: Report) -> Iterator[str]:
+def _places(bodies: dict[str, list[str]], copies: Copies, report: Report) -> Iterator[str]:
     """Nothing is lost, and each copy is where its way ends."""
     for way, place in PLACES.items():
-        there = [found[body] for body in bodies[way] if body in found]
+        there = [copies[body] for body in bodies[way] if body in copies]
         report.rows.append((way, place, len(bodies[way]), len(there), sum(map(len, there))))
-        if lost := [body for body in bodies[way] if body not in found]:
+        if lost := [body for body in bodies[way] if body not in copies]:
             yield f"{len(lost)} {way} bodies are lost: {', '.join(lost[:5])} …"
-        strayed = Counter(where for copies in there for where, _ in copies if where != place)
+        strayed = Counter(where for group in there for where, _ in group if where != place)
         for where, many in strayed.items():
             yield f"{many} copies of {way} bodies are in {where}, and should be in {place}"
 
 
-def _ids(found: Copies) -> Iterator[str]:
+def _ids(copies: Copies) -> Iterator[str]:
     """All copies of a body have one letter id, and no other body has it."""
     owners: dict[str, str] = {}
-    for body, copies in found.items():
-        ids = {letter for _, letter in copies}
+    for body, group in copies.items():
+        ids = {letter for _, letter in group}
         if len(ids) != 1 or "" in ids:
             yield f"body {body} has {len(ids)} letter ids: {sorted(ids)}"
         for letter in ids:
@@ -224,9 +226,9 @@ def _ids(found: Copies) -> Iterator[str]:
                 yield f"letter id {letter!r} is on the bodies {owners[letter]} and {body}"
 
 
-def _copies(found: Copies, report: Report) -> Iterator[str]:
+def _copies(copies: Copies, report: Report) -> Iterator[str]:
     """More copies than one only of what could be in flight when the router was killed."""
-    extra = sum(map(len, found.values())) - len(found)
+    extra = sum(map(len, copies.values())) - len(copies)
     if extra > (allowed := report.window * len(report.kills)):
         yield f"{extra} extra copies, and no more than {allowed} could be in flight at the kills"
 

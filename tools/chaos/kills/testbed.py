@@ -121,8 +121,11 @@ class Scene:
         """What the router's consumers together may hold unacknowledged; waits for the statistics."""
 
         def look() -> int:
-            found = {one["queue"]["name"]: one["prefetch_count"] for one in self.api(f"consumers/{self._vhost}")}
-            return sum(found[queue] for queue in ATTENDED) if found.keys() >= ATTENDED else 0
+            prefetch = {
+                consumer["queue"]["name"]: consumer["prefetch_count"]
+                for consumer in self.api(f"consumers/{self._vhost}")
+            }
+            return sum(prefetch[queue] for queue in ATTENDED) if prefetch.keys() >= ATTENDED else 0
 
         return int(patiently(look, "the router's consumers are not in the management API", within=15))
 

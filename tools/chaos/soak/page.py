@@ -18,7 +18,7 @@ every 2 seconds. Then everything drains, and every letter is accounted for.
 **Flat** means: the median of the last third is at most 5 % over that of the middle third (of descriptors and tasks,
 which are few, also up to 3 more). The first third is warming up.
 """
-_SAID: Final = {
+_TITLES: Final = {
     "rss_mb": "resident memory, MB",
     "descriptors": "open descriptors",
     "tasks": "tasks of the event loop",
@@ -33,9 +33,9 @@ def markdown(soak: "Soak") -> str:
 def _uses(soak: "Soak") -> Iterator[str]:
     yield from ("## What the router used", "")
     yield from ("| | first third | middle third | last third | peak | |", "|---|---:|---:|---:|---:|---|")
-    for one in soak.trends:
-        thirds = " | ".join(f"{value:.1f}" for value in one.thirds)
-        yield f"| {_SAID[one.measure]} | {thirds} | {one.peak:.1f} | {'flat' if one.flat else '**grew**'} |"
+    for trend in soak.trends:
+        thirds = " | ".join(f"{value:.1f}" for value in trend.thirds)
+        yield f"| {_TITLES[trend.measure]} | {thirds} | {trend.peak:.1f} | {'flat' if trend.flat else '**grew**'} |"
 
 
 def _run(soak: "Soak") -> Iterator[str]:
@@ -58,4 +58,4 @@ def _run(soak: "Soak") -> Iterator[str]:
 
 def _laws(soak: "Soak") -> Iterator[str]:
     yield from ("## Laws that broke", "")
-    yield from [f"* {one}" for one in soak.broken] or ["Every law holds."]
+    yield from [f"* {violation}" for violation in soak.broken] or ["Every law holds."]

@@ -61,7 +61,7 @@ class Watch:
 
     def trends(self) -> list[Trend]:
         """Of all measures."""
-        return [_trend(name, [getattr(one, name) for one in self.samples]) for name in _MEASURES]
+        return [_trend(name, [getattr(sample, name) for sample in self.samples]) for name in _MEASURES]
 
 
 def _trend(name: str, values: Sequence[float]) -> Trend:
@@ -72,8 +72,8 @@ def _trend(name: str, values: Sequence[float]) -> Trend:
 
 
 def _resident_kib(root: Path) -> int:
-    told = (root / "status").read_text(encoding="utf-8")
-    return next(int(line.split()[1]) for line in told.splitlines() if line.startswith("VmRSS:"))
+    status = (root / "status").read_text(encoding="utf-8")
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
 
 
 def every(interval_s: float, seconds: float, act: Callable[[], None]) -> None:

@@ -67,8 +67,12 @@ class Soak:
     @property
     def broken(self) -> list[str]:
         """What is not flat, and every law that does not hold."""
-        said = [f"{one.measure} grew: {one.thirds[1]:g} → {one.thirds[2]:g}" for one in self.trends if not one.flat]
-        return [*said, *(self.report.broken if self.report else [])]
+        growth = [
+            f"{trend.measure} grew: {trend.thirds[1]:g} → {trend.thirds[2]:g}"
+            for trend in self.trends
+            if not trend.flat
+        ]
+        return [*growth, *(self.report.broken if self.report else [])]
 
 
 class Course:
@@ -138,9 +142,9 @@ def _homeless(channel: Any) -> None:  # noqa: ANN401 - pika ships no types
 def _count_parked(scene: Scene, soak: Soak, report: Report) -> None:
     """Every letter without a home is in parking; more only what a broken connection left in doubt."""
     soon(lambda: scene.depths()[PARKING] >= soak.parked, MINUTE_S)
-    found = scene.channel(lambda channel: channel.queue_purge(PARKING).method.message_count)
-    if not soak.parked <= found <= soak.parked + report.allowed:
-        report.violations.append(f"{soak.parked} letters belong into parking, and {found} are there")
+    parked = scene.channel(lambda channel: channel.queue_purge(PARKING).method.message_count)
+    if not soak.parked <= parked <= soak.parked + report.allowed:
+        report.violations.append(f"{soak.parked} letters belong into parking, and {parked} are there")
 
 
 def _router_version() -> str:
@@ -165,8 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     text = markdown(soak)
     (ROOT / "build").mkdir(exist_ok=True)
-    told = asdict(soak) | {"broken": soak.broken}
-    (ROOT / "build" / "soak.json").write_text(json.dumps(told, indent=1, default=str) + "\n", encoding="utf-8")
+    document = asdict(soak) | {"broken": soak.broken}
+    (ROOT / "build" / "soak.json").write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
     if given.page:
         (ROOT / "docs" / "soak.md").write_text(text, encoding="utf-8")
     print(text)

@@ -56,7 +56,7 @@ def entries(events: int) -> Iterator[entry.Entry]:
     base = _base()
     copies = -(-events // len(base))
     stretches = (base[at : at + STRETCH] for at in range(0, len(base), STRETCH))
-    every = (_copy(one, number) for some in stretches for number in range(copies) for one in some)
+    every = (_copy(event, number) for some in stretches for number in range(copies) for event in some)
     return itertools.islice(every, events)
 
 
@@ -75,8 +75,8 @@ def options(url: str) -> Options:
 def publish(url: str, events: int) -> None:
     """Fill the stream; every message is confirmed when this returns."""
     with Publishing(options(url).address()) as out:
-        told = out.publish(map(_message, _batched(events)))
-        assert all(result == CONFIRMED for _, result in told)
+        confirms = out.publish(map(_message, _batched(events)))
+        assert all(result == CONFIRMED for _, result in confirms)
 
 
 def _batched(events: int) -> Iterator[list[entry.Entry]]:
@@ -88,12 +88,14 @@ def _batched(events: int) -> Iterator[list[entry.Entry]]:
 def _message(events: list[entry.Entry]) -> Outgoing:
     """As a router writes it."""
     batch = Batch(1, fields.ROWS)
-    for one in events:
-        assert batch.add(one)
+    for event in events:
+        assert batch.add(event)
     batch.close()
     plain = batch_of([], _SENDER)
-    told = {**plain.properties, "content_encoding": b"zstd"}
-    return plain._replace(headers=table.long_(b"v", fields.ROWS) + TELLS[LETTERS], properties=told, body=batch.body)
+    properties = {**plain.properties, "content_encoding": b"zstd"}
+    return plain._replace(
+        headers=table.long_(b"v", fields.ROWS) + TELLS[LETTERS], properties=properties, body=batch.body
+    )
 
 
 class Memory(threading.Thread):
@@ -111,9 +113,9 @@ class Memory(threading.Thread):
         while self._root.is_running():
             try:
                 family = [self._root, *self._root.children(recursive=True)]
-                told = [one.memory_full_info() for one in family]
-                self.rss = max(self.rss, sum(one.rss for one in told))
-                self.pss = max(self.pss, sum(one.pss for one in told))
+                usages = [process.memory_full_info() for process in family]
+                self.rss = max(self.rss, sum(usage.rss for usage in usages))
+                self.pss = max(self.pss, sum(usage.pss for usage in usages))
             except psutil.Error:
                 pass
             time.sleep(0.5)
@@ -133,16 +135,16 @@ def measured_ingest(url: str, root: Path, events: int, cores: int) -> dict[str, 
     if process.wait(7200):
         sys.exit(log.read_text(errors="replace")[-3000:])
     took, entries = time.time() - began, Archive(root).entries()
-    assert sum(sum(one.rows.values()) for one in entries) == events
-    later = sum(sum(one.rows.values()) for one in entries[1:])
+    assert sum(sum(segment.rows.values()) for segment in entries) == events
+    later = sum(sum(segment.rows.values()) for segment in entries[1:])
     span = (entries[-1].written_ms - entries[0].written_ms) / 1000
-    found = {
+    figures = {
         "seconds": took,
         "events_per_s_whole_run": events / took,
         "rss_mb": memory.rss / 1e6,
         "pss_mb": memory.pss / 1e6,
     }
-    return found | ({"events_per_s": later / span} if span else {})
+    return figures | ({"events_per_s": later / span} if span else {})
 
 
 def plain_ingest(url: str, target: Path, events: int) -> dict[str, float]:
@@ -155,7 +157,7 @@ def plain_ingest(url: str, target: Path, events: int) -> dict[str, float]:
     kept: list[dict[str, Any]] = []
     schema = _plain_schema()
     for method, _, body in channel.consume(STREAM, arguments={"x-stream-offset": "first"}):
-        kept += [one.event() if isinstance(one, Row) else json.loads(one) for one in parts(body)]
+        kept += [part.event() if isinstance(part, Row) else json.loads(part) for part in parts(body)]
         channel.basic_ack(method.delivery_tag)
         if len(kept) >= KEPT or rows + len(kept) >= events:
             writer = writer or pq.ParquetWriter(target, schema, compression="zstd")
@@ -198,14 +200,14 @@ def freshness(url: str, root: Path, trigger_s: float, seconds: float) -> dict[st
 
     Told of what comes WARM_S after the first batches: how long a start takes is told by `restart`.
     """
-    first, warm, told, end = 0, 0.0, 0, float("inf")
+    first, warm, last_ms, end = 0, 0.0, 0, float("inf")
     every = ("--every", str(trigger_s), "--start", "latest")
     with going(root, url, *every) as check, Publishing(options(url).address()) as out:
         due = time.monotonic()
         while (now := time.monotonic()) < end:
             check()
-            told = int(time.time() * 1000)
-            batch = [gap("bench", "/", events=number, from_ms=number, to_ms=told) for number in range(PER_MESSAGE)]
+            last_ms = int(time.time() * 1000)
+            batch = [gap("bench", "/", events=number, from_ms=number, to_ms=last_ms) for number in range(PER_MESSAGE)]
             assert [result for _, result in out.publish([batch_of(batch, _SENDER)])] == [CONFIRMED]
             if not warm and segments(root) > 1:
                 warm = now + WARM_S
@@ -213,12 +215,12 @@ def freshness(url: str, root: Path, trigger_s: float, seconds: float) -> dict[st
                 first, end = segments(root), now + seconds
             due += PER_MESSAGE / 1000
             time.sleep(max(due - time.monotonic(), 0))
-        while _newest_ms(root) < told:  # else the latest would be left out
+        while _newest_ms(root) < last_ms:  # else the latest would be left out
             check()
             time.sleep(0.1)
     waits = sorted(wait for entry in Archive(root).entries()[first:] for wait in _waits(root, entry))
-    found = {f"p{point}_s": waits[int(len(waits) * point / 100)] for point in (50, 99)}
-    return found | {"trigger_s": trigger_s, "events_per_s": len(waits) / seconds}
+    figures = {f"p{point}_s": waits[int(len(waits) * point / 100)] for point in (50, 99)}
+    return figures | {"trigger_s": trigger_s, "events_per_s": len(waits) / seconds}
 
 
 def _newest_ms(root: Path) -> int:
@@ -229,8 +231,8 @@ def _newest_ms(root: Path) -> int:
 
 def _waits(root: Path, entry: Entry) -> list[float]:
     folders = [Archive(root).raw(day, entry.seg) for day in entry.rows]
-    tables = [pq.ParquetFile(file).read(columns=["to_ms"]) for one in folders for file in one.glob("*.parquet")]
-    return [(entry.written_ms - told) / 1000 for table in tables for told in table["to_ms"].to_pylist()]
+    tables = [pq.ParquetFile(file).read(columns=["to_ms"]) for folder in folders for file in folder.glob("*.parquet")]
+    return [(entry.written_ms - to_ms) / 1000 for table in tables for to_ms in table["to_ms"].to_pylist()]
 
 
 def restart(url: str, root: Path) -> dict[str, float]:

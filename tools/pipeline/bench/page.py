@@ -24,17 +24,17 @@ MANY: Final = 100
 GROUPS_AIM: Final = 5_000_000  # events; fewer say nothing about it
 
 
-def page(found: dict[str, Any]) -> str:
+def page(results: dict[str, Any]) -> str:
     """Markdown."""
-    told, machine = found["summary"], found["machine"]
+    summary, machine = results["summary"], results["machine"]
     busy = "" if machine["load_before"] < _IDLE else "; **something else was at work: these are no figures to compare**"
-    head = _HEAD.format(**found, **machine, size=_SIZE, busy=busy)
-    sizes = sorted(int(size) for size in told if size.isdigit())
+    head = _HEAD.format(**results, **machine, size=_SIZE, busy=busy)
+    sizes = sorted(int(size) for size in summary if size.isdigit())
     parts = [
         head,
-        _goals(found, str(sizes[-1])),
-        *(_length(size, told[str(size)]) for size in sizes),
-        _where(told, sizes[-1]),
+        _goals(results, str(sizes[-1])),
+        *(_length(size, summary[str(size)]) for size in sizes),
+        _where(summary, sizes[-1]),
     ]
     return "\n".join(parts)
 
@@ -72,17 +72,17 @@ def _number(value: float) -> str:
     return f"{value:,.{0 if value >= MANY else 1}f}"
 
 
-def _goals(found: dict[str, Any], size: str) -> str:
+def _goals(results: dict[str, Any], size: str) -> str:
     """The aims beside what was measured, with two cores and the longest journal."""
-    full = _longest_in_full(found["summary"])
+    full = _longest_in_full(results["summary"])
 
     def of(where: str, part: str, name: str) -> Measured:
-        return Measured(found["summary"][where][part][name], *found["spread"][where][part][name])
+        return Measured(results["summary"][where][part][name], *results["spread"][where][part][name])
 
     def rate(where: str, part: str) -> Measured:
-        return of(where, part, _rate_of(found["summary"][where][part]))
+        return of(where, part, _rate_of(results["summary"][where][part]))
 
-    fresh = found["summary"]["by_itself"]["freshness"]
+    fresh = results["summary"]["by_itself"]["freshness"]
     long = f"{int(size):,} events"
     aims = (
         Aim("ingest by one process, events a second", 90_000, "≥", "", rate(size, "ingest_0")),
@@ -114,89 +114,89 @@ _OF_MANY: Final = (  # what, how, aim in seconds, part, name
 )
 
 
-def _rate_of(told: dict[str, float]) -> str:
+def _rate_of(figures: dict[str, float]) -> str:
     """Events a second once it runs; of the whole run where that was one segment."""
-    return "events_per_s" if "events_per_s" in told else "events_per_s_whole_run"
+    return "events_per_s" if "events_per_s" in figures else "events_per_s_whole_run"
 
 
-def _rate(told: dict[str, float]) -> float:
-    return told[_rate_of(told)]
+def _rate(figures: dict[str, float]) -> float:
+    return figures[_rate_of(figures)]
 
 
-def _length(events: int, told: dict[str, Any]) -> str:
+def _length(events: int, figures: dict[str, Any]) -> str:
     head = ("| | Spark, 1 core | Spark, 2 cores | beside it |", "|---|---:|---:|---|")
-    return "\n".join([f"## {events:,} events", "", *head, *_rows(told), ""])
+    return "\n".join([f"## {events:,} events", "", *head, *_rows(figures), ""])
 
 
-def _longest_in_full(told: dict[str, Any]) -> str:
+def _longest_in_full(summary: dict[str, Any]) -> str:
     """Of the lengths that were measured with one core too; of very long ones only what grows with them is."""
-    return max((size for size in told if size.isdigit() and "ingest_1" in told[size]), key=int)
+    return max((size for size in summary if size.isdigit() and "ingest_1" in summary[size]), key=int)
 
 
-def _rows(told: dict[str, Any]) -> Iterator[str]:
-    plain: dict[str, float] = told["plain"]
+def _rows(figures: dict[str, Any]) -> Iterator[str]:
+    plain: dict[str, float] = figures["plain"]
     none: dict[str, float] = {}
     beside = (
         f"pika + pyarrow: {plain['events_per_s']:,.0f} events/s ({plain['seconds']:.1f} s for {plain['events']:,.0f})"
     )
-    alone, one, two = told["ingest_0"], told.get("ingest_1", none), told.get("ingest_2", none)
-    yield f"| ingest, whole run | {_run(one)} | {_run(two)} | one process of ours: {_run(alone)}; {beside} |"
+    alone, single, dual = figures["ingest_0"], figures.get("ingest_1", none), figures.get("ingest_2", none)
+    yield f"| ingest, whole run | {_run(single)} | {_run(dual)} | one process of ours: {_run(alone)}; {beside} |"
     if "events_per_s" in alone:
-        yield f"| ingest, once it runs | {_rated(one)} | {_rated(two)} | one process of ours: {_rated(alone)} |"
+        yield f"| ingest, once it runs | {_rated(single)} | {_rated(dual)} | one process of ours: {_rated(alone)} |"
     shared = f"one process of ours: {alone['rss_mb']:,.0f} MB"
-    shared += f"; of Spark, shared pages once (PSS): {two['pss_mb']:,.0f} MB" if two else ""
-    yield f"| ingest, memory (RSS) | {_memory(one)} | {_memory(two)} | {shared} |"
-    yield f"| compact | | {told['compact_2']['seconds']:.1f} s | |"
+    shared += f"; of Spark, shared pages once (PSS): {dual['pss_mb']:,.0f} MB" if dual else ""
+    yield f"| ingest, memory (RSS) | {_memory(single)} | {_memory(dual)} | {shared} |"
+    yield f"| compact | | {figures['compact_2']['seconds']:.1f} s | |"
     for name, part in (("failure groups before that", "fresh"), ("failure groups after it", "groups")):
-        low, high = told.get(f"{part}_1", none), told[f"{part}_2"]
+        low, high = figures.get(f"{part}_1", none), figures[f"{part}_2"]
         peer = f"DuckDB: {high['duckdb_s']:.2f} s" + (f", 1 core {low['duckdb_s']:.2f} s" if low else "")
         peer += f"; aggregates: {high['aggregates_s']:.2f} s (made first: {high['aggregates_first_s']:.2f} s)"
         yield f"| {name} | {_seconds(low)} | {_seconds(high)} | {peer} |"
-    fresh, later = told["report_fresh"], told["report"]
-    said = f"without Spark: {fresh['seconds']:.1f} s, {later['seconds']:.1f} s compacted"
-    yield f"| report, its start too | | | {said} ({_memory(fresh)}, {_memory(later)}) |"
-    if "backtest_2" in told:
-        low, high = told["backtest_1"], told["backtest_2"]
+    fresh, later = figures["report_fresh"], figures["report"]
+    durations = f"without Spark: {fresh['seconds']:.1f} s, {later['seconds']:.1f} s compacted"
+    yield f"| report, its start too | | | {durations} ({_memory(fresh)}, {_memory(later)}) |"
+    if "backtest_2" in figures:
+        low, high = figures["backtest_1"], figures["backtest_2"]
         yield f"| backtest, judging | {_judged(low)} | {_judged(high)} | |"
         yield f"| backtest, whole answer | {low['whole_s']:.1f} s | {high['whole_s']:.1f} s | |"
-    sent = told["redrive_2"]
+    sent = figures["redrive_2"]
     yield f"| redrive of {sent['letters']:,.0f} letters | | {sent['per_s']:,.0f} confirmed/s | |"
 
 
-def _shown(told: dict[str, float], name: str, form: str, unit: str) -> str:
+def _shown(figures: dict[str, float], name: str, form: str, unit: str) -> str:
     """Nothing where it was not measured."""
-    return f"{told[name]:{form}}{unit}" if name in told else ""
+    return f"{figures[name]:{form}}{unit}" if name in figures else ""
 
 
-def _memory(told: dict[str, float]) -> str:
-    return _shown(told, "rss_mb", ",.0f", " MB")
+def _memory(figures: dict[str, float]) -> str:
+    return _shown(figures, "rss_mb", ",.0f", " MB")
 
 
-def _rated(told: dict[str, float]) -> str:
-    return _shown(told, "events_per_s", ",.0f", "/s")
+def _rated(figures: dict[str, float]) -> str:
+    return _shown(figures, "events_per_s", ",.0f", "/s")
 
 
-def _seconds(told: dict[str, float]) -> str:
-    return f"{told['seconds']:.2f} s (first time {told['first_s']:.2f} s)" if told else ""
+def _seconds(figures: dict[str, float]) -> str:
+    return f"{figures['seconds']:.2f} s (first time {figures['first_s']:.2f} s)" if figures else ""
 
 
-def _run(told: dict[str, float]) -> str:
-    return f"{told['seconds']:.1f} s, {told['events_per_s_whole_run']:,.0f}/s" if told else ""
+def _run(figures: dict[str, float]) -> str:
+    return f"{figures['seconds']:.1f} s, {figures['events_per_s_whole_run']:,.0f}/s" if figures else ""
 
 
-def _judged(told: dict[str, float]) -> str:
-    return f"{told['per_s_a_core']:,.0f} letters/s a core"
+def _judged(figures: dict[str, float]) -> str:
+    return f"{figures['per_s_a_core']:,.0f} letters/s a core"
 
 
-def _where(told: dict[str, Any], longest: int) -> str:
+def _where(summary: dict[str, Any], longest: int) -> str:
     """What one machine can say about where Spark begins to win."""
-    size = _longest_in_full(told)
-    last = told[size]
-    plain, one, two = last["plain"]["events_per_s"], *(last[f"ingest_{cores}"] for cores in (1, 2))
-    duckdb, spark = (told[str(longest)]["groups_2"][name] for name in ("duckdb_s", "seconds"))
-    rates = [_rate(one), _rate(two)]
-    start = two["seconds"] - int(size) / rates[1]
-    said = (
+    size = _longest_in_full(summary)
+    last = summary[size]
+    plain, single, dual = last["plain"]["events_per_s"], *(last[f"ingest_{cores}"] for cores in (1, 2))
+    duckdb, spark = (summary[str(longest)]["groups_2"][name] for name in ("duckdb_s", "seconds"))
+    rates = [_rate(single), _rate(dual)]
+    start = dual["seconds"] - int(size) / rates[1]
+    text = (
         f"- Ingest, {int(size):,} events: pika + pyarrow is one process, {plain:,.0f} events/s, "
         "whatever cores there are. Spark starts "
         f"for {max(start, 0):.0f} s, then does {rates[0]:,.0f} with one core and {rates[1]:,.0f} with two. "
@@ -207,15 +207,15 @@ def _where(told: dict[str, Any], longest: int) -> str:
         "- What the plain script has at no rate: it knows nothing of a crash, of a second run, of lines that are no "
         "events, nor of positions that prove that nothing is missing.\n"
     )
-    return f"## Where Spark begins to win\n\n{said}"
+    return f"## Where Spark begins to win\n\n{text}"
 
 
 def _ahead(plain: float, rates: list[float], start: float) -> str:
-    one, two = rates
-    if two > plain:
-        events = max(start, 0) / (1 / plain - 1 / two)
+    single, dual = rates
+    if dual > plain:
+        events = max(start, 0) / (1 / plain - 1 / dual)
         return f"With two cores it is ahead from about {events:,.0f} events on (an estimate from these rates)."
-    if two <= one:
+    if dual <= single:
         return "Here the broker shares the cores, and a second one for Spark gains nothing: it is not ahead."
-    cores = 1 + (plain - one) / (two - one)
+    cores = 1 + (plain - single) / (dual - single)
     return f"Here it is not ahead; if each core adds what the second did, {cores:,.1f} cores would be (an estimate)."

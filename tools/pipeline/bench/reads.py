@@ -68,9 +68,9 @@ from died join found using (vhost, id, failed_queue) group by fingerprint, vhost
 
 def session(cores: int) -> SparkSession:
     """Spark here, with so many cores."""
-    found = build_session("dlx-router bench", master=f"local[{cores},4]")
-    found.sparkContext.setLogLevel("ERROR")
-    return found
+    spark = build_session("dlx-router bench", master=f"local[{cores},4]")
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def timed(work: Callable[[], Any], times: int = TIMES) -> tuple[float, float, Any]:
@@ -108,8 +108,8 @@ def compacted(spark: SparkSession, root: Path) -> dict[str, float]:
 
 
 def _by_spark(events: DataFrame) -> Groups:
-    found = life.letters(events, life.observed_quiet(events), AS_OF_MS)
-    rows = failure_groups(events, found).collect()
+    letters = life.letters(events, life.observed_quiet(events), AS_OF_MS)
+    rows = failure_groups(events, letters).collect()
     return {(row.fingerprint, row.failed_queue): (row.letters, row.deaths, row.recovered) for row in rows}
 
 
@@ -137,21 +137,21 @@ def redriven(events: DataFrame, url: str, folder: Path) -> dict[str, float]:
         for queue in plan.queues:
             client.queue(queue, "quorum")
         began = time.monotonic()
-        found = run(events.sparkSession, folder / "plan", Way(options(url), str(key)))
+        outcome = run(events.sparkSession, folder / "plan", Way(options(url), str(key)))
         took = time.monotonic() - began
-    assert found.is_done, found
+    assert outcome.is_done, outcome
     return {"letters": plan.letters, "seconds": took, "per_s": plan.letters / took}
 
 
 def reads(url: str, root: Path, cores: int, *, first: bool, long: bool) -> dict[str, dict[str, float]]:
     """All of it with so many cores. `first`: compacts, and sends letters; `long`: no backtest."""
     spark = session(cores)
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     times = 1 if long else TIMES
 
     def part(name: str, work: Callable[[], dict[str, float]]) -> None:
-        found[name] = work()
-        print(time.strftime("%H:%M:%S"), f"{name}_{cores}", found[name], file=sys.stderr, flush=True)
+        figures[name] = work()
+        print(time.strftime("%H:%M:%S"), f"{name}_{cores}", figures[name], file=sys.stderr, flush=True)
 
     try:
         if first:
@@ -164,4 +164,4 @@ def reads(url: str, root: Path, cores: int, *, first: bool, long: bool) -> dict[
             part("redrive", lambda: redriven(read(spark, root), url, root.with_name("redrive")))
     finally:
         spark.stop()
-    return found
+    return figures

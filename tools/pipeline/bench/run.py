@@ -42,22 +42,22 @@ def one_size(events: int) -> Part:
     with brokers.running("4.3") as broker, tempfile.TemporaryDirectory(prefix="dlx-router-bench-") as name:
         folder, url = Path(name), broker.amqp_url
         declare(url)
-        found: Part = {"published": published(url, events)}
+        figures: Part = {"published": published(url, events)}
         for cores in (0, *(() if is_long else CORES)):
             done = measured_ingest(url, folder / f"a{cores}", events, cores)
-            found[f"ingest_{cores}"] = told(f"ingest_{cores}", done)
-        found["plain"] = told("plain", plain_ingest(url, folder / "plain.parquet", min(events, LONG)))
+            figures[f"ingest_{cores}"] = told(f"ingest_{cores}", done)
+        figures["plain"] = told("plain", plain_ingest(url, folder / "plain.parquet", min(events, LONG)))
         archive = folder / f"a{0 if is_long else CORES[-1]}"
-        found["report_fresh"] = told("report_fresh", reported(archive))
+        figures["report_fresh"] = told("report_fresh", reported(archive))
         for cores in reversed(CORES[is_long:]):  # the first of them compacts
-            found |= {f"{part}_{cores}": one for part, one in _reads(url, archive, cores, is_long).items()}
-        return found | {"report": told("report", reported(archive))}
+            figures |= {f"{part}_{cores}": values for part, values in _reads(url, archive, cores, is_long).items()}
+        return figures | {"report": told("report", reported(archive))}
 
 
-def told(part: str, found: dict[str, float]) -> dict[str, float]:
+def told(part: str, figures: dict[str, float]) -> dict[str, float]:
     """The same, said as soon as it is known."""
-    print(f"{time.strftime('%H:%M:%S')} {part} {json.dumps(found)}", file=sys.stderr, flush=True)
-    return found
+    print(f"{time.strftime('%H:%M:%S')} {part} {json.dumps(figures)}", file=sys.stderr, flush=True)
+    return figures
 
 
 def published(url: str, events: int) -> dict[str, float]:
@@ -110,7 +110,7 @@ def by_itself(seconds: float) -> Part:
 def put_together(rounds: Sequence[Part], how: Callable[[list[float]], Any]) -> dict[str, dict[str, Any]]:
     """Each number of all rounds."""
     first = rounds[0]
-    return {part: {name: how([one[part][name] for one in rounds]) for name in first[part]} for part in first}
+    return {part: {name: how([result[part][name] for result in rounds]) for name in first[part]} for part in first}
 
 
 def spread(numbers: list[float]) -> list[float]:
@@ -122,17 +122,17 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     """All rounds; what is known so far is on the disk after each."""
     alone: list[Part] = []
     sizes: dict[int, list[Part]] = {events: [] for events in given.events}
-    found: dict[str, Any] = {"machine": machine(), "rounds": given.rounds, "command": " ".join(sys.argv[1:])}
+    results: dict[str, Any] = {"machine": machine(), "rounds": given.rounds, "command": " ".join(sys.argv[1:])}
     for _ in range(given.rounds):
         alone.append(by_itself(given.seconds))
         for events, parts in sizes.items():
             parts.append(one_size(events))
         every = {"by_itself": alone, **{str(size): parts for size, parts in sizes.items()}}
-        found["summary"] = {name: put_together(parts, statistics.median) for name, parts in every.items()}
-        found["spread"] = {name: put_together(parts, spread) for name, parts in every.items()}
-        text = json.dumps({**found, "by_itself": alone, "sizes": sizes}, indent=1)
+        results["summary"] = {name: put_together(parts, statistics.median) for name, parts in every.items()}
+        results["spread"] = {name: put_together(parts, spread) for name, parts in every.items()}
+        text = json.dumps({**results, "by_itself": alone, "sizes": sizes}, indent=1)
         (BUILD / "bench-pipeline.json").write_text(text, encoding="utf-8")
-    return found
+    return results
 
 
 def _lengths(text: str) -> list[int]:
@@ -160,8 +160,8 @@ def main() -> int:
         print(json.dumps(reads(os.environ[given.url_from], given.reads, given.cores, first=first, long=given.long)))
         return 0
     BUILD.mkdir(exist_ok=True)
-    found = measured(given)
-    given.page.write_text(page(found), encoding="utf-8")
+    results = measured(given)
+    given.page.write_text(page(results), encoding="utf-8")
     print(f"{given.page}, {BUILD / 'bench-pipeline.json'}")
     return 0
 
