@@ -36,7 +36,7 @@ tokens:
   - {{name: olga, token: {OLGA}, role: operator}}
   - {{name: bob, token: {BOB}, role: operator, vhost: b}}
 """
-REAL: Final = tuple(one.router for one in (queues, groups, letters, searches, policies, tasks, leases, sessions))
+REAL: Final = tuple(module.router for module in (queues, groups, letters, searches, policies, tasks, leases, sessions))
 echo = APIRouter()
 
 
@@ -45,9 +45,9 @@ async def echoed(given: Given, who: Viewer, request: Request, vhost: str = "/") 
     """What the leader was asked, and by whom."""
     given.led(vhost, who)
     body = (await request.body()).hex()
-    told = {"by": given.router_id, "who": who.name, "role": who.role.name, "vhost": who.vhost, "body": body}
+    fields = {"by": given.router_id, "who": who.name, "role": who.role.name, "vhost": who.vhost, "body": body}
     headers = dict(request.headers)
-    return Answer(told | {"path": request.url.path, "query": request.url.query, "headers": headers})
+    return Answer(fields | {"path": request.url.path, "query": request.url.query, "headers": headers})
 
 
 @echo.post("/change", include_in_schema=False)
@@ -154,8 +154,8 @@ class Replica:
     def lead(self, vhost: str, *others: "Replica") -> None:
         """The others hear of it."""
         self.vhosts[vhost].leadership = Leading(is_ours=True, term=1)
-        for one in others:
-            one.vhosts[vhost].leadership = Leading(leader=self.claim)
+        for replica in others:
+            replica.vhosts[vhost].leadership = Leading(leader=self.claim)
 
     async def ask(self, method: str, path: str, token: str = OLGA, **how: Any) -> tuple[int, Any]:
         """Status and document."""

@@ -20,8 +20,8 @@ def given() -> Context:
 
 def test_a_note_that_the_index_cannot_show_is_no_error_which_another_router_would_note_again(given: Context) -> None:
     before = [{"ts_ms": 1, "actor": "ann", "text": "earlier"}]
-    one = {"id": "a" * 32, "failed_queue": "orders", "comments": before}
-    assert asyncio.run(comments._seen(given, LOCAL, one)) == before
+    row = {"id": "a" * 32, "failed_queue": "orders", "comments": before}
+    assert asyncio.run(comments._seen(given, LOCAL, row)) == before
 
 
 def test_a_search_that_the_index_cannot_show_is_saved(given: Context) -> None:
@@ -31,16 +31,16 @@ def test_a_search_that_the_index_cannot_show_is_saved(given: Context) -> None:
 @pytest.mark.parametrize("name", ["two\nlines", "Late orders\u200b", "\x1b[2Jcleared", "\u202eevil"])
 def test_a_name_that_nobody_can_type_or_tell_apart_is_refused(name: str) -> None:
     made = SavedSearch(name, "letters", {}, "ann", 1)
-    with pytest.raises(HTTPException) as told:
+    with pytest.raises(HTTPException) as raised:
         searches._check(Left(), made, "/", LOCAL)
-    assert told.value.status_code == 422
-    assert name not in str(told.value.detail)
+    assert raised.value.status_code == 422
+    assert name not in str(raised.value.detail)
 
 
 def test_who_sees_some_queues_is_not_told_who_saved_what_it_may_not_see() -> None:
     other = SavedSearch("Late", "letters", {"queue": "mail"}, "olga", 1)
     mine = SavedSearch("Late", "letters", {"queue": "orders.new"}, "sid", 2)
     limited = caller("sid", LOCAL.role, match="orders.#")
-    with pytest.raises(HTTPException) as told:
+    with pytest.raises(HTTPException) as raised:
         searches._check(Left({other.id: other}), mine, "/", limited)
-    assert (told.value.status_code, "olga" in str(told.value.detail)) == (409, False)
+    assert (raised.value.status_code, "olga" in str(raised.value.detail)) == (409, False)

@@ -10,7 +10,7 @@ DLQ: Final = {"exchange": "", "routing_key": "DLQ.orders"}
 HASH: Final = ("hash", "ab12", None, None)
 
 
-def told(*, stored: Any = None, kind: str = "dead_lettered", state: str = "dead", **given: Any) -> dict[str, Any]:
+def explained(*, stored: Any = None, kind: str = "dead_lettered", state: str = "dead", **given: Any) -> dict[str, Any]:
     """What is said of the body of a letter that is as given."""
     event = {"kind": kind, "body_mode": "none" if stored is None else stored[0]}
     letter = {"id": "7f", "vhost": "/", "failed_queue": "orders", "state": state, "policy": "orders", "size": 90_000,
@@ -59,7 +59,7 @@ ABSENT: Final = [
 
 @pytest.mark.parametrize(("given", "why", "now"), ABSENT)
 def test_a_body_that_is_absent_has_its_cause_and_what_to_do_now(given: dict[str, Any], why: str, now: str) -> None:
-    body = told(**given)
+    body = explained(**given)
     assert (body["form"], body["content"]) == ("none", None)
     assert why in body["why"]
     assert now in body["why"]
@@ -75,5 +75,5 @@ PARTLY: Final = [
 
 @pytest.mark.parametrize(("stored", "event", "why"), PARTLY)
 def test_a_body_that_is_not_whole_says_what_is_missing(stored: Any, event: dict[str, Any], why: str | None) -> None:
-    said = told(stored=stored, event=event)["why"]
-    assert said is None if why is None else why in said
+    reason = explained(stored=stored, event=event)["why"]
+    assert reason is None if why is None else why in reason

@@ -49,9 +49,9 @@ async def test_the_leader_answers_whoever_is_asked_and_knows_who_asks(pair: tupl
     first, second = pair
     for replica in pair:
         for token, name, role, vhost in ((ANN, "ann", "VIEWER", "/"), (BOB, "bob", "OPERATOR", "b")):
-            status, told = await replica.ask("GET", "/echo/a", token, params={"vhost": vhost})
-            assert (status, told["by"], told["who"], told["role"]) == (200, first.id, name, role)
-            assert told["vhost"] == (None if name == "ann" else "b"), "the scope is kept"
+            status, answer = await replica.ask("GET", "/echo/a", token, params={"vhost": vhost})
+            assert (status, answer["by"], answer["who"], answer["role"]) == (200, first.id, name, role)
+            assert answer["vhost"] == (None if name == "ann" else "b"), "the scope is kept"
     assert await second.ask("POST", "/change", OLGA) == (200, {"by": first.id})
     assert first.context.extras["done"] == ["olga"]
 
@@ -59,8 +59,8 @@ async def test_the_leader_answers_whoever_is_asked_and_knows_who_asks(pair: tupl
 async def test_a_role_that_is_too_low_is_too_low_everywhere(pair: tuple[Replica, Replica], network: Network) -> None:
     first, _ = pair
     for replica in pair:
-        status, told = await replica.ask("POST", "/change", ANN)
-        assert (status, "ann" in told["error"]) == (403, True)
+        status, answer = await replica.ask("POST", "/change", ANN)
+        assert (status, "ann" in answer["error"]) == (403, True)
         assert (await replica.ask("GET", "/echo/a", BOB))[0] == 404, "that vhost is not in their scope"
         assert (await replica.ask("GET", "/echo/a", "wrong-token-of-somebody"))[0] == 401
     assert "done" not in first.context.extras
@@ -70,9 +70,9 @@ async def test_a_role_that_is_too_low_is_too_low_everywhere(pair: tuple[Replica,
 async def test_no_token_and_no_header_of_a_person_is_handed_on(pair: tuple[Replica, Replica], network: Network) -> None:
     _, second = pair
     secret = {"cookie": "session=secret", "x-forwarded-for": "10.9.9.9", "dlx-router-mac": "smuggled", "te": "secret"}
-    status, told = await second.ask("POST", "/echo/a", headers={**secret, "content-type": "a/b"}, content=b"\x00\xff")
-    assert (status, told["body"]) == (200, "00ff")
-    assert {*told["headers"]} == {"content-type", "content-length"}
+    status, answer = await second.ask("POST", "/echo/a", headers={**secret, "content-type": "a/b"}, content=b"\x00\xff")
+    assert (status, answer["body"]) == (200, "00ff")
+    assert {*answer["headers"]} == {"content-type", "content-length"}
     (sent,) = network.sent
     text = repr(sent.headers.raw) + repr(sent.content) + str(sent.url)
     head = urlsafe_b64decode(sent.headers[envelope.HEAD]).decode()
@@ -104,13 +104,13 @@ async def test_whoever_shows_no_token_is_nobody_where_tokens_are_asked_for(netwo
         Replica(network, tmp_path, "second", ("/",), tokens=False),
     )
     first.lead("/", second)
-    status, told = await second.ask("GET", "/echo/a")
+    status, answer = await second.ask("GET", "/echo/a")
     assert status == 503
-    assert "same key" in told["error"]
+    assert "same key" in answer["error"]
     open_, other = (Replica(network, tmp_path, name, ("/",), tokens=False) for name in ("open", "other"))
     open_.lead("/", other)
-    status, told = await other.ask("GET", "/echo/a")
-    assert (status, told["who"], told["role"]) == (200, "local", "ADMIN")
+    status, answer = await other.ask("GET", "/echo/a")
+    assert (status, answer["who"], answer["role"]) == (200, "local", "ADMIN")
 
 
 # -- somebody else --------------------------------------------------------------------------------------------------
@@ -188,15 +188,15 @@ async def test_whoever_has_no_key_is_refused_before_a_body_is_read(
         read.append(1)
         return {"type": "http.request", "body": b"x", "more_body": True}
 
-    said = []
+    sent = []
 
     async def send(message: Any) -> None:
-        said.append(message)
+        sent.append(message)
 
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": envelope.PATH, "headers": raw}
     await first.app(scope, receive, send)
-    assert (said[0]["status"], read) == (401, [])
+    assert (sent[0]["status"], read) == (401, [])
 
 
 async def test_a_router_without_a_shared_key_takes_nothing_and_hands_nothing_on(
@@ -204,8 +204,8 @@ async def test_a_router_without_a_shared_key_takes_nothing_and_hands_nothing_on(
 ) -> None:
     first, second = (Replica(network, tmp_path, name, ("/",), key=b"") for name in ("first", "second"))
     first.lead("/", second)
-    status, told = await second.ask("GET", "/echo/a")
-    assert (status, "does not lead" in told["error"], network.sent) == (503, True, [])
+    status, answer = await second.ask("GET", "/echo/a")
+    assert (status, "does not lead" in answer["error"], network.sent) == (503, True, [])
     assert (await hand(first, sealed(first.id, b"\0" * 32)[0])).status_code == 401
 
 
@@ -253,10 +253,10 @@ async def test_what_answers_without_the_key_is_shown_to_nobody(
 ) -> None:
     _, second = pair
     network.spoil = spoil
-    status, told = await second.ask("GET", "/echo/a")
-    assert (status, "forged" in told["error"], "same key" in told["error"]) == (503, False, True)
-    assert {one.url.host for one in network.sent} == {"first"}, "no redirect is followed"
-    assert all(OLGA not in repr(one.headers.raw) for one in network.sent)
+    status, answer = await second.ask("GET", "/echo/a")
+    assert (status, "forged" in answer["error"], "same key" in answer["error"]) == (503, False, True)
+    assert {request.url.host for request in network.sent} == {"first"}, "no redirect is followed"
+    assert all(OLGA not in repr(request.headers.raw) for request in network.sent)
 
 
 async def test_an_answer_belongs_to_one_request(pair: tuple[Replica, Replica], network: Network) -> None:
@@ -266,8 +266,10 @@ async def test_an_answer_belongs_to_one_request(pair: tuple[Replica, Replica], n
     async with httpx.AsyncClient(transport=transport, base_url="http://first") as client:
         headers, _ = sealed(first.id)
         kept.append(await client.post(envelope.PATH, headers=headers))
-    told = kept[0]
-    network.spoil = lambda _request: httpx.Response(200, headers=dict(told.headers), content=in_pieces(told.content))
+    answer = kept[0]
+    network.spoil = lambda _request: httpx.Response(
+        200, headers=dict(answer.headers), content=in_pieces(answer.content)
+    )
     assert (await second.ask("GET", "/echo/a"))[0] == 503
     network.spoil = lambda _request: None
     assert (await second.ask("GET", "/echo/a"))[0] == 200
@@ -284,9 +286,9 @@ async def test_two_that_take_each_other_for_the_leader_send_it_once_each_time_an
         Leading(leader=first.claim),
         Leading(leader=second.claim),
     )
-    status, told = await second.ask("POST", "/change")
-    assert (status, "does not lead vhost '/' any more" in told["error"]) == (503, True)
-    assert {one.url.host for one in network.sent} == {"first"}, "what was handed over is not handed on"
+    status, answer = await second.ask("POST", "/change")
+    assert (status, "does not lead vhost '/' any more" in answer["error"]) == (503, True)
+    assert {request.url.host for request in network.sent} == {"first"}, "what was handed over is not handed on"
     assert 1 <= len(network.sent) <= 6
 
 
@@ -301,13 +303,13 @@ async def test_a_takeover_is_waited_for(
         await soon(lambda: len(network.sent) > 1)
         second.lead("/", first)
 
-    told, _ = await asyncio.gather(second.ask("POST", "/change"), take_over())
-    assert told == (200, {"by": second.id})
+    answer, _ = await asyncio.gather(second.ask("POST", "/change"), take_over())
+    assert answer == (200, {"by": second.id})
     assert second.context.extras["done"] == ["olga"]
     first.lead("/", second)  # a list, too
     network.sent.clear()
-    told, _ = await asyncio.gather(second.ask("GET", "/audits", params={"vhost": "/"}), take_over())
-    assert (told[0], "index" in told[1]["error"]) == (503, True), "its own index was asked"
+    answer, _ = await asyncio.gather(second.ask("GET", "/audits", params={"vhost": "/"}), take_over())
+    assert (answer[0], "index" in answer[1]["error"]) == (503, True), "its own index was asked"
 
 
 async def test_a_change_that_may_have_been_done_is_sent_once(pair: tuple[Replica, Replica], network: Network) -> None:
@@ -317,8 +319,8 @@ async def test_a_change_that_may_have_been_done_is_sent_once(pair: tuple[Replica
         raise httpx.ReadError("gone")
 
     network.spoil = hang_up
-    status, told = await second.ask("POST", "/change")
-    assert (status, "may have been done" in told["error"], len(network.sent)) == (503, True, 1)
+    status, answer = await second.ask("POST", "/change")
+    assert (status, "may have been done" in answer["error"], len(network.sent)) == (503, True, 1)
     network.sent.clear()
     assert (await second.ask("GET", "/echo/a"))[0] == 503
     assert len(network.sent) > 1, "a question is asked again"
@@ -328,17 +330,17 @@ async def test_a_change_that_may_have_been_done_is_sent_once(pair: tuple[Replica
 async def test_while_nobody_leads_the_answer_says_so_and_for_how_long(pair: tuple[Replica, Replica]) -> None:
     _, second = pair
     second.vhosts["/"].leadership = Leading(leaderless_s=12.3)
-    status, told = await second.ask("GET", "/echo/a")
-    assert (status, told["error"]) == (503, "this router does not lead vhost '/'")
-    _, told = await second.ask("GET", "/status")
-    assert told["vhosts"]["/"] == {
+    status, answer = await second.ask("GET", "/echo/a")
+    assert (status, answer["error"]) == (503, "this router does not lead vhost '/'")
+    _, answer = await second.ask("GET", "/status")
+    assert answer["vhosts"]["/"] == {
         "leads": False,
         "term": None,
         "leader": None,
         "leaderless_ms": 12300,
         "journal": "best-effort",
     }
-    assert told["vhosts"]["b"]["leader"] == "first-abc123"
+    assert answer["vhosts"]["b"]["leader"] == "first-abc123"
 
 
 async def test_an_address_of_the_leaders_own_machine_is_not_asked(
@@ -348,11 +350,11 @@ async def test_an_address_of_the_leaders_own_machine_is_not_asked(
     second.vhosts["/"].leadership = Leading(leader=Claim("elsewhere-1", "http://127.0.0.1:9719"))
     status, _ = await second.ask("GET", "/echo/a")
     assert (status, network.sent) == (503, [])
-    status, told = await second.ask("GET", "/queues", params={"vhost": "/"})
-    assert (status, "its own machine only" in told["error"]) == (503, True)
+    status, answer = await second.ask("GET", "/queues", params={"vhost": "/"})
+    assert (status, "its own machine only" in answer["error"]) == (503, True)
     second.vhosts["/"].leadership = Leading(leader=Claim("second-ffffff", "http://127.0.0.1:9719"))
     await second.ask("GET", "/echo/a")
-    assert {one.url.host for one in network.sent} == {"127.0.0.1"}
+    assert {request.url.host for request in network.sent} == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize(
@@ -397,8 +399,8 @@ async def test_what_is_to_wait_is_waited_for_and_keeps_nobody_else_out(
 
 async def test_letters_as_they_lie_are_as_large_as_the_broker_takes_them(pair: tuple[Replica, Replica]) -> None:
     """A letter of 6 MiB could be received and exported by the leader only, and was leased to nobody meanwhile."""
-    status, told = await pair[1].ask("GET", "/letters-as-they-lie")
-    assert (status, len(told["body"])) == (200, PLAIN.most_bytes + 1)
+    status, answer = await pair[1].ask("GET", "/letters-as-they-lie")
+    assert (status, len(answer["body"])) == (200, PLAIN.most_bytes + 1)
 
 
 async def test_who_hangs_up_is_waited_for_no_longer(pair: tuple[Replica, Replica], network: Network) -> None:
@@ -462,12 +464,12 @@ async def test_every_path_is_answered_by_whoever_leads(pair: tuple[Replica, Repl
             query = {"queue": "q"} if method == "get" and "tasks/preview" in path else {}
             query |= {"a": "in-force"} if path.endswith("/policies/diff") else {}
             token = OLGA
-            status, told = await second.ask(method.upper(), target, token, params=query, json=BODIES.get(path))
+            status, answer = await second.ask(method.upper(), target, token, params=query, json=BODIES.get(path))
             if path in ADMIN:
                 assert status == 403
                 continue
             seen.add(path)
-            assert bool(network.sent) == (path not in HERE), (method, path, status, told)
+            assert bool(network.sent) == (path not in HERE), (method, path, status, answer)
     assert seen > HERE
 
 
@@ -485,9 +487,9 @@ def test_numbers_are_remembered_as_long_as_they_are_believed(monkeypatch: pytest
 def test_secrets_are_in_no_repr() -> None:
     request = Handed("POST", "/api/v1/x", LOCAL, "a/b", b"secret body")
     opened = envelope.Opened(request, "d", "n", KEY)
-    for one in (request, opened, Answered(200, "a/b", b"secret body")):
-        assert "secret" not in repr(one)
-        assert "kkkk" not in repr(one)
+    for item in (request, opened, Answered(200, "a/b", b"secret body")):
+        assert "secret" not in repr(item)
+        assert "kkkk" not in repr(item)
 
 
 def test_a_long_address_is_refused_before_it_is_sent() -> None:

@@ -16,12 +16,12 @@ ROUTERS: Final = ("a-1", "b-2", "c-3")
 Rows = dict[str, list[dict[str, Any]]]
 MOMENTS: Final = st.lists(st.integers(1, 50), max_size=12)
 LETTERS: Final = st.fixed_dictionaries(dict.fromkeys(ROUTERS, MOMENTS)).map(
-    lambda told: {
+    lambda drawn: {
         router: [
             {"id": f"{router}.{number}", "cursor": number, "last_ms": ms}
             for number, ms in sorted(enumerate(moments, 1), reverse=True)
         ]
-        for router, moments in told.items()
+        for router, moments in drawn.items()
     }
 )
 
@@ -42,8 +42,8 @@ def page_of(rows: Rows, target: str) -> dict[str, Any]:
     for router, asked in merge.split(target, ROUTERS).items():
         given, limit = query(asked), int(query(asked)["limit"])
         before = int(given.get("cursor", 2**53))
-        found = [one for one in rows[router] if one["cursor"] < before][:limit]
-        parts.append(part(router, letters=found, next=found[-1]["cursor"] if len(found) == limit else None))
+        letters = [letter for letter in rows[router] if letter["cursor"] < before][:limit]
+        parts.append(part(router, letters=letters, next=letters[-1]["cursor"] if len(letters) == limit else None))
     answered: dict[str, Any] = json.loads(merge.join(target, parts, {}).body)
     return answered
 
@@ -61,17 +61,17 @@ def test_pages_of_letters_have_each_once_in_the_order_of_its_router(rows: Rows, 
         target = f"/api/v1/letters?limit={limit}&queue=%2F%C3%BC&cursor={page['next']}"
     assert page["next"] is None, "it ends"
     for router, its in rows.items():
-        assert [one for one in seen if one["id"].startswith(router)] == its
+        assert [letter for letter in seen if letter["id"].startswith(router)] == its
     assert len(seen) == sum(map(len, rows.values()))
 
 
 @given(LETTERS)
 def test_where_each_router_is_in_order_all_of_it_is(rows: Rows) -> None:
     for its in rows.values():
-        its.sort(key=lambda one: (-one["last_ms"], -one["cursor"]))
-        for number, one in enumerate(reversed(its), 1):
-            one["cursor"] = number
-    moments = [one["last_ms"] for one in page_of(rows, "/api/v1/letters?limit=100")["letters"]]
+        its.sort(key=lambda letter: (-letter["last_ms"], -letter["cursor"]))
+        for number, letter in enumerate(reversed(its), 1):
+            letter["cursor"] = number
+    moments = [letter["last_ms"] for letter in page_of(rows, "/api/v1/letters?limit=100")["letters"]]
     assert moments == sorted(moments, reverse=True)
 
 
@@ -91,7 +91,9 @@ def test_pages_of_groups_have_each_once_in_order(deaths: list[tuple[str, int]], 
         for router, asked in merge.split(target, ROUTERS).items():
             given = query(asked)
             assert given["state"] == "open"
-            its = sorted((one for one in rows if one["router"] == router), key=lambda one: -int(str(one["last_ms"])))
+            its = sorted(
+                (group for group in rows if group["router"] == router), key=lambda group: -int(str(group["last_ms"]))
+            )
             whole = int(given["limit"])
             parts.append(part(router, groups=its[:whole], next=whole if len(its) > whole else None))
         page = json.loads(merge.join(target, parts, {"x": "away"}).body)
@@ -100,8 +102,8 @@ def test_pages_of_groups_have_each_once_in_order(deaths: list[tuple[str, int]], 
         if page["next"] is None:
             break
         offset = page["next"]
-    assert sorted(one["id"] for one in seen) == sorted(str(one["id"]) for one in rows)
-    assert [one["last_ms"] for one in seen] == sorted((one["last_ms"] for one in seen), reverse=True)
+    assert sorted(group["id"] for group in seen) == sorted(str(group["id"]) for group in rows)
+    assert [group["last_ms"] for group in seen] == sorted((group["last_ms"] for group in seen), reverse=True)
 
 
 def test_deep_pages_of_groups_ask_for_a_vhost() -> None:

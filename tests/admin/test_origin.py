@@ -62,7 +62,7 @@ def test_names_of_others_are_refused_everywhere(host: str) -> None:
 
 def test_listed_names_and_the_one_it_listens_at_are_its_own() -> None:
     listed = Hosts("127.0.0.1", "dlx.example.com, Other.Example.")
-    assert all(listed.allow(one) for one in ("DLX.example.com:443", "dlx.example.com.", "other.example"))
+    assert all(listed.allow(host) for host in ("DLX.example.com:443", "dlx.example.com.", "other.example"))
     assert not listed.allow("more.example.com")
     assert Hosts("dlx1.example.com").allow("dlx1.example.com:9719")
     assert Hosts("127.0.0.1", "*").allow("anything.example")
@@ -71,9 +71,9 @@ def test_listed_names_and_the_one_it_listens_at_are_its_own() -> None:
 @given(st.text(max_size=40), st.sampled_from(["", ":9719", "."]))
 def test_whatever_is_allowed_on_loopback_is_an_address_or_localhost(text: str, end: str) -> None:
     if Hosts("127.0.0.1").allow(text + end):
-        found = authority(text + end)
-        assert found is not None
-        name, port = found
+        parsed = authority(text + end)
+        assert parsed is not None
+        name, port = parsed
         assert set(port) <= set("0123456789")
         assert name in {"localhost", "localhost.localdomain"} or set(name) <= set("0123456789abcdef:.")
 
@@ -129,13 +129,13 @@ def test_a_list_that_holds_no_names_is_refused(monkeypatch: pytest.MonkeyPatch) 
 async def port() -> AsyncIterator[int]:
     readiness = Readiness()
     readiness.clear("start")
-    one = AdminServer("127.0.0.1", 0, Metrics(), readiness)
-    await one.start()
-    yield one.port
-    await one.stop()
+    server = AdminServer("127.0.0.1", 0, Metrics(), readiness)
+    await server.start()
+    yield server.port
+    await server.stop()
 
 
-async def said(port: int, request: str) -> tuple[int, str]:
+async def answered(port: int, request: str) -> tuple[int, str]:
     """Status and the whole answer to these very bytes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request.encode("latin-1"))
@@ -159,20 +159,20 @@ async def said(port: int, request: str) -> tuple[int, str]:
     ],
 )
 async def test_who_came_by_a_foreign_name_is_told_nothing(port: int, path: str, head: str, status: int) -> None:
-    found, answer = await said(port, f"GET {path} HTTP/1.1\r\n{head}Connection: close\r\n\r\n")
-    assert found == status
+    code, answer = await answered(port, f"GET {path} HTTP/1.1\r\n{head}Connection: close\r\n\r\n")
+    assert code == status
     assert ("dlx_router_build_info" in answer or '"ready"' in answer) is (status == 200)
     if status == 403:
         assert "DLX_ROUTER_HTTP_ALLOWED_HOSTS" in answer
 
 
 async def test_liveness_is_told_whoever_asks(port: int) -> None:
-    assert (await said(port, "GET /livez HTTP/1.1\r\nHost: evil.example\r\nOrigin: https://evil.example\r\n\r\n"))[
+    assert (await answered(port, "GET /livez HTTP/1.1\r\nHost: evil.example\r\nOrigin: https://evil.example\r\n\r\n"))[
         0
     ] == 200
-    assert (await said(port, "GET /livez HTTP/1.0\r\n\r\n"))[0] == 200
-    assert (await said(port, "GET /readyz HTTP/1.0\r\n\r\n"))[0] == 200
-    assert (await said(port, "GET http://127.0.0.1/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"))[0] == 404
+    assert (await answered(port, "GET /livez HTTP/1.0\r\n\r\n"))[0] == 200
+    assert (await answered(port, "GET /readyz HTTP/1.0\r\n\r\n"))[0] == 200
+    assert (await answered(port, "GET http://127.0.0.1/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"))[0] == 404
 
 
 # -- the API ----------------------------------------------------------------------------------------------------------
@@ -242,5 +242,5 @@ def test_a_token_does_not_help_a_foreign_page(start_router: Callable[..., Router
     def metrics(host: str) -> int:
         return httpx.get(f"{url}/metrics", headers={"host": host}, trust_env=False, verify=NO_TLS).status_code
 
-    found = [metrics(host) for host in ("dlx.example.com", "10.0.0.7:9719", "dlx-router.x.svc:9719", "evil.example")]
-    assert found == [200, 200, 200, 403]
+    statuses = [metrics(host) for host in ("dlx.example.com", "10.0.0.7:9719", "dlx-router.x.svc:9719", "evil.example")]
+    assert statuses == [200, 200, 200, 403]

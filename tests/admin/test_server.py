@@ -17,17 +17,17 @@ from tools import brokers
 
 @pytest.fixture
 def readiness() -> Readiness:
-    one = Readiness()
-    one.clear("start")
-    return one
+    state = Readiness()
+    state.clear("start")
+    return state
 
 
 @pytest.fixture
 async def server(readiness: Readiness) -> AsyncIterator[AdminServer]:
-    one = AdminServer("127.0.0.1", 0, Metrics(), readiness)
-    await one.start()
-    yield one
-    await one.stop()
+    admin = AdminServer("127.0.0.1", 0, Metrics(), readiness)
+    await admin.start()
+    yield admin
+    await admin.stop()
 
 
 @pytest.fixture
@@ -118,17 +118,19 @@ async def test_only_a_request_whose_work_is_to_wait_may_take_longer(
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
-    one = AdminServer("127.0.0.1", 0, Metrics(), readiness, waits)
-    await one.start()
+    admin = AdminServer("127.0.0.1", 0, Metrics(), readiness, waits)
+    await admin.start()
     try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{one.port}", trust_env=False, verify=NO_TLS) as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{admin.port}", trust_env=False, verify=NO_TLS
+        ) as client:
             if patient:
                 assert (await client.get("/api/v1/x")).content == b"{}"
             else:
                 with pytest.raises(httpx.TransportError):
                     await client.get("/api/v1/x")
     finally:
-        await one.stop()
+        await admin.stop()
 
 
 async def test_a_head_without_end_is_refused(server: AdminServer) -> None:
@@ -153,17 +155,17 @@ async def test_a_body_that_is_no_http_is_no_fault_of_ours(
         await asyncio.sleep(0.1)  # the app is at work
         await send({"type": "http.response.body", "body": b"{}"})
 
-    one = AdminServer("127.0.0.1", 0, Metrics(), readiness, api)
-    await one.start()
+    admin = AdminServer("127.0.0.1", 0, Metrics(), readiness, api)
+    await admin.start()
     for _ in range(20):
-        reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", admin.port)
         writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         if path != "/metrics":
             await begun.wait()
         writer.write(b"zz\r\n")
         assert (await reader.readline()).split()[1:2] in ([], [b"200"], [b"400"])
         await closed(writer)
-    await one.stop()
+    await admin.stop()
     assert [record for record in caplog.records if record.exc_info] == []
 
 
@@ -180,9 +182,9 @@ async def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(server: Adm
 
 
 async def test_nobody_answers_after_stop_and_stop_can_be_repeated() -> None:
-    one = AdminServer("127.0.0.1", brokers.free_port(), Metrics(), Readiness())
-    await one.start()
-    await one.stop()
-    await one.stop()
+    admin = AdminServer("127.0.0.1", brokers.free_port(), Metrics(), Readiness())
+    await admin.start()
+    await admin.stop()
+    await admin.stop()
     with pytest.raises(OSError):
-        await asyncio.open_connection("127.0.0.1", one.port)
+        await asyncio.open_connection("127.0.0.1", admin.port)

@@ -43,18 +43,18 @@ async def serving(series: int = 0) -> AsyncIterator[int]:
     readiness.clear("start")
     for number in range(series):
         metrics.policy_letters["/", f"{number:05d}-{'q' * 80}"] = 1
-    one = AdminServer("127.0.0.1", 0, metrics, readiness, reads_all)
-    await one.start()
+    server = AdminServer("127.0.0.1", 0, metrics, readiness, reads_all)
+    await server.start()
     try:
-        yield one.port
+        yield server.port
     finally:
-        await one.stop()
+        await server.stop()
 
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    async with serving() as one:
-        yield one
+    async with serving() as open_port:
+        yield open_port
 
 
 @pytest.mark.slow
@@ -84,8 +84,8 @@ async def test_probes_are_answered_while_others_come_and_stay(port: int) -> None
                 status, took = await probed(port, path)
                 assert (status, in_time({path: took})) == (200, True), (path, took)
     finally:
-        for one in coming:
-            one.cancel()
+        for task in coming:
+            task.cancel()
         await asyncio.gather(*coming, return_exceptions=True)
 
 

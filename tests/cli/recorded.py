@@ -239,7 +239,7 @@ TOLD: Final = {
     "vhost": "/",
     "ts_ms": NOW_MS,
     "count": 2,
-    "items": [{"group": one, "failed_queue": QUEUE, "message": "out of stock"} for one in (GROUP, OTHER_GROUP)],
+    "items": [{"group": group, "failed_queue": QUEUE, "message": "out of stock"} for group in (GROUP, OTHER_GROUP)],
 }
 AUDITS: Final = [
     {
@@ -414,8 +414,8 @@ def revision(attempts: str, **changed: Any) -> dict[str, Any]:
 
 
 def revision_in_force() -> dict[str, Any]:
-    one = revision("9", revision="0" * 12, is_in_force=True, queues={QUEUE: {"retried": 70}})
-    return {**one, "document": {**one["document"], "revision": "0" * 12}}
+    in_force = revision("9", revision="0" * 12, is_in_force=True, queues={QUEUE: {"retried": 70}})
+    return {**in_force, "document": {**in_force["document"], "revision": "0" * 12}}
 
 
 ANSWERS: Final[Mapping[str, Any]] = {
@@ -482,9 +482,9 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
-        told = {name: value for name, value in asked.items() if name in STARTED["spec"]}
+        overrides = {name: value for name, value in asked.items() if name in STARTED["spec"]}
         back = STARTED["came_back"] if asked.get("kind", "redrive") == "redrive" else None
-        started = {**STARTED, "spec": {**STARTED["spec"], **told}, "came_back": back}
+        started = {**STARTED, "spec": {**STARTED["spec"], **overrides}, "came_back": back}
         self._answer({**self.answers, "/tasks": started, "/edits": {**EDITED}, "/searches": SEARCHES[1]})
 
     def do_PATCH(self) -> None:
@@ -495,9 +495,9 @@ class _Answers(BaseHTTPRequestHandler):
 
     def _answer(self, known: Mapping[str, Any]) -> None:
         path = unquote(urlsplit(self.path).path).removeprefix("/api/v1")
-        found = known.get(path)
-        data = json.dumps({"error": f"no such thing: {path}"} if found is None else found).encode()
-        self.send_response(404 if found is None else 503 if path == "/readyz" else 200)
+        answer = known.get(path)
+        data = json.dumps({"error": f"no such thing: {path}"} if answer is None else answer).encode()
+        self.send_response(404 if answer is None else 503 if path == "/readyz" else 200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()

@@ -49,8 +49,8 @@ def test_what_cannot_be_a_token_is_told_and_not_shown(command: tuple[str, ...], 
 def test_a_token_file_that_cannot_be_read_is_told(command: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"\xff\xfe")
     for name, why in (("token", "not UTF-8"), ("nowhere", "No such file")):
-        said = refused(in_a_process(*command, API_TOKEN_FILE=str(tmp_path / name)))
-        assert ("DLX_ROUTER_API_TOKEN_FILE" in said, why in said) == (True, True)
+        message = refused(in_a_process(*command, API_TOKEN_FILE=str(tmp_path / name)))
+        assert ("DLX_ROUTER_API_TOKEN_FILE" in message, why in message) == (True, True)
 
 
 class _Web(BaseHTTPRequestHandler):
@@ -77,8 +77,8 @@ def test_another_program_at_the_address_is_told(command: tuple[str, ...], somebo
 
 
 def test_nobody_guesses_a_vhost() -> None:
-    said = refused(in_a_process("redrive", "list", VHOSTS="a,b", API_URL="http://127.0.0.1:9"))
-    assert "a, b; say --vhost" in said
+    message = refused(in_a_process("redrive", "list", VHOSTS="a,b", API_URL="http://127.0.0.1:9"))
+    assert "a, b; say --vhost" in message
 
 
 def test_a_support_bundle_is_made_whatever_the_address_is(tmp_path: Path) -> None:

@@ -136,9 +136,9 @@ def test_policy_schema_prints_the_schema_that_is_shipped(dlx_router: Callable[..
 def test_lint_prints_json_for_programs(tmp_path: Path, dlx_router: Callable[..., Done]) -> None:
     (tmp_path / "p.yaml").write_text(BAD)
     done = dlx_router("policy", "lint", str(tmp_path), "--format", "json")
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["errors"], found["warnings"]) == (1, 1, 0)
-    assert {key: found["findings"][0][key] for key in ("code", "severity", "line")} == {
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["errors"], report["warnings"]) == (1, 1, 0)
+    assert {key: report["findings"][0][key] for key in ("code", "severity", "line")} == {
         "code": "DLX005",
         "severity": "error",
         "line": 2,

@@ -30,11 +30,11 @@ def demo(broker: Broker, seconds: int) -> str:
 @pytest.mark.usefixtures("newest")
 def test_the_demo_ends_by_itself_and_accounts_for_every_message(broker: Broker) -> None:
     out = demo(broker, 8)
-    told = re.search(r"accounted for: ([0-9]+) of ([0-9]+) messages \(succeeded ([0-9]+), dead ([0-9]+)", out)
-    assert told is not None
-    assert told[1] == told[2]
-    assert int(told[3]) > 0
-    assert int(told[4]) > 0
+    totals = re.search(r"accounted for: ([0-9]+) of ([0-9]+) messages \(succeeded ([0-9]+), dead ([0-9]+)", out)
+    assert totals is not None
+    assert totals[1] == totals[2]
+    assert int(totals[3]) > 0
+    assert int(totals[4]) > 0
     assert "No outage" in out
 
 
@@ -49,8 +49,8 @@ def test_the_demo_shows_an_outage_that_costs_no_letter(broker: Broker) -> None:
         "a probe survived",
         "the breaker is closed",
     )
-    told = [out.index(f"*** shop.shipments: {step}") for step in steps]
-    assert told == sorted(told)
+    positions = [out.index(f"*** shop.shipments: {step}") for step in steps]
+    assert positions == sorted(positions)
     assert "dead by the outage 0" in out
     held, probes, most, attempts = map(
         int, re.findall(r"held (\d+) times, (\d+) probes; no letter used more than (\d+) of its (\d+) attempts", out)[0]

@@ -56,8 +56,8 @@ def test_an_example_is_understood_and_is_about_its_command(path: str) -> None:
     for line in EXAMPLES[path]:
         program, *words = shlex.split(line)
         assert program == "dlx-router"
-        found = parsed(words)
-        assert f"{found} ".startswith(f"dlx-router {path}".strip() + " " if path else "dlx-router "), line
+        command = parsed(words)
+        assert f"{command} ".startswith(f"dlx-router {path}".strip() + " " if path else "dlx-router "), line
 
 
 def test_the_parser_of_this_test_refuses_what_is_wrong() -> None:
@@ -80,8 +80,8 @@ def test_nothing_of_a_help_is_cut_and_its_examples_stand_at_its_end(
     assert done.returncode == 0
     assert re.findall(r"\w(?:…|\.\.\.)", done.stdout.replace("[ARGS]...", "").replace("g1-…", "")) == []
     assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
-    told = re.sub(r" \\\n\s+", " ", done.stdout.partition("Examples:\n")[2])
-    assert [line.strip() for line in told.splitlines() if line.strip()] == [*EXAMPLES[" ".join(path)]]
+    examples = re.sub(r" \\\n\s+", " ", done.stdout.partition("Examples:\n")[2])
+    assert [line.strip() for line in examples.splitlines() if line.strip()] == [*EXAMPLES[" ".join(path)]]
 
 
 def test_a_group_alone_shows_its_help() -> None:

@@ -81,12 +81,12 @@ LINTED: Final[list[tuple[str, Make, int, int, str, str]]] = [
 ]  # fmt: skip
 
 
-def said(printed: str, path: Path) -> list[re.Match[str]]:
+def lines_about(printed: str, path: Path) -> list[re.Match[str]]:
     """The lines about the file; there is no other one but a summary."""
-    found = [match for match in map(SAID.fullmatch, printed.splitlines()) if match]
-    assert {match["file"] for match in found} == {str(path)}, printed
+    lines = [match for match in map(SAID.fullmatch, printed.splitlines()) if match]
+    assert {match["file"] for match in lines} == {str(path)}, printed
     assert all(char == "\n" or char.isprintable() for char in printed), repr(printed)
-    return found
+    return lines
 
 
 @pytest.mark.parametrize("row", LINTED, ids=[row[0] for row in LINTED])
@@ -97,7 +97,7 @@ def test_lint_says_where_what_and_what_now(
     path = tmp_path / "p.yaml"
     make(path)
     done = typed("policy", "lint", str(tmp_path))
-    first = said(done.stdout, path)[0]
+    first = lines_about(done.stdout, path)[0]
     assert (done.returncode, int(first["line"])) == (code, line), done.stdout
     assert what in first["rest"]
     assert now in first["rest"]
@@ -110,7 +110,7 @@ def test_the_file_by_its_own_name_says_the_same(
     path = tmp_path / "p.yaml"
     row[1](path)
     done = typed("policy", "lint", str(path))
-    assert (done.returncode, said(done.stdout, path)[0]["rest"][:5] == "error") == (row[2], True), done.stdout
+    assert (done.returncode, lines_about(done.stdout, path)[0]["rest"][:5] == "error") == (row[2], True), done.stdout
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_import_says_where_what_and_what_now(
     make(path)
     done = typed("policy", "import", "--from", origin, str(path))
     assert done.stdout == ""
-    first = said(done.stderr, path)[0]
+    first = lines_about(done.stderr, path)[0]
     assert (done.returncode, int(first["line"])) == (code, line), done.stderr
     assert what in first["rest"]
     assert now in first["rest"]

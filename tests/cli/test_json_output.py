@@ -116,8 +116,8 @@ def test_what_asks_a_broker_prints_json() -> None:
     out = io.StringIO()
     with redirect_stdout(out):
         provisioning._print([plan(policies().policies, snapshot, Names(), frozenset())], as_json=True, taken=[None])
-    (found,) = proved(out.getvalue())["vhosts"]
-    assert {step["what"] for step in found["steps"]} == {"exchange", "queue", "binding", "policy"}
+    (vhost,) = proved(out.getvalue())["vhosts"]
+    assert {step["what"] for step in vhost["steps"]} == {"exchange", "queue", "binding", "policy"}
     out = io.StringIO()
     with redirect_stdout(out):
         provisioning._print_removal([Remains("/", ("p",), (), ("q",), ("why",), (), ledger=True)], as_json=True)
@@ -130,10 +130,10 @@ def test_what_asks_a_broker_prints_json() -> None:
 
 def test_explain_as_json_says_what_the_text_says(dlx_router: Callable[..., Done]) -> None:
     whole = proved(dlx_router("policy", "explain", QUEUE, "--json").stdout)
-    told = proved(dlx_router("policy", "explain", QUEUE, "--json", "--set").stdout)
+    set_only = proved(dlx_router("policy", "explain", QUEUE, "--json", "--set").stdout)
     assert {row["key"] for row in whole["keys"]} == {*DEFINITION}
-    assert told["keys"] == [row for row in whole["keys"] if row["set_by"] != "default"]
-    assert 0 < len(told["keys"]) < len(whole["keys"])
+    assert set_only["keys"] == [row for row in whole["keys"] if row["set_by"] != "default"]
+    assert 0 < len(set_only["keys"]) < len(whole["keys"])
     assert {key: whole[key] for key in ("queue", "vhost", "queue_type", "reason", "policies")} == {
         "queue": QUEUE, "vhost": "/", "queue_type": None, "reason": None, "policies": ["orders", "default"],
     }  # fmt: skip
@@ -145,21 +145,21 @@ def test_explain_as_json_says_what_the_text_says(dlx_router: Callable[..., Done]
 
 
 def test_what_nobody_set_is_left_out_if_somebody_asks(dlx_router: Callable[..., Done]) -> None:
-    told = dlx_router("policy", "explain", QUEUE, "--set").stdout
-    rows = told.partition("\n\nWaits")[0].splitlines()[3:]
+    text = dlx_router("policy", "explain", QUEUE, "--set").stdout
+    rows = text.partition("\n\nWaits")[0].splitlines()[3:]
     assert [row for row in rows if row.endswith("default")] == []
     assert any(row.split()[:2] == ["redelivery-delay", "5s"] for row in rows)
-    assert "tried again" in told
+    assert "tried again" in text
 
 
 @pytest.mark.parametrize(("tries", "said"), [(1, "no"), (2, "1 time "), (3, "2 times")])
 def test_one_time_is_no_times(tries: int, said: str, tmp_path: Any, dlx_router: Callable[..., Done]) -> None:
     keys = f"{{redelivery-delay: 1s, max-delivery-attempts: {tries}}}"
     (tmp_path / "p.yaml").write_text(f"version: 1\npolicies: [{{name: a, queue: q, definition: {keys}}}]\n")
-    told = dlx_router("policy", "explain", "q", "--reason", "rejected", "--policies", str(tmp_path)).stdout
-    (row,) = [line for line in told.splitlines() if line.startswith("rejected ")]
+    text = dlx_router("policy", "explain", "q", "--reason", "rejected", "--policies", str(tmp_path)).stdout
+    (row,) = [line for line in text.splitlines() if line.startswith("rejected ")]
     assert said in row if tries > 1 else "0 times" in row or " no " in row
-    assert "1 times" not in told
+    assert "1 times" not in text
 
 
 @settings(deadline=None, max_examples=50)
@@ -170,17 +170,17 @@ def test_no_value_of_a_policy_is_told_in_the_words_of_python(policies: list[dict
             loaded = written(Path(folder), policies)
         except PolicyErrors:
             reject()
-    told: list[Any] = [*listed(attending(loaded, {})).values()]
-    told += [explain.document(loaded.policies, explain.Question("orders", only_set=True))]
-    assert [text for text in texts(told) if is_python(text)] == []
+    values: list[Any] = [*listed(attending(loaded, {})).values()]
+    values += [explain.document(loaded.policies, explain.Question("orders", only_set=True))]
+    assert [text for text in texts(values) if is_python(text)] == []
 
 
 @pytest.mark.parametrize("key", sorted(VALUES))
 def test_every_kind_of_value_is_told_as_it_is_written(key: str, tmp_path: Any) -> None:
     for value in VALUES[key]:
         keys = {"dead-letter-routing-key": "dead", key: value}
-        (one,) = written(tmp_path, [{"name": "a", "queue": "a", "definition": keys}]).policies.policies
-        assert not is_python(value_text(DEFINITION[key], one.definition[key].value))
+        (policy,) = written(tmp_path, [{"name": "a", "queue": "a", "definition": keys}]).policies.policies
+        assert not is_python(value_text(DEFINITION[key], policy.definition[key].value))
 
 
 @pytest.mark.parametrize(

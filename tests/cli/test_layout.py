@@ -35,11 +35,11 @@ def letters(text: str) -> str:
 @example("", "", "f" * 32, "x" * 300, 40, 2)
 @example("      ", "y" * 300, "f" * 32, ", and more", 40, None)
 def test_a_text_is_as_wide_as_the_terminal_and_keeps_its_ids_and_its_words(
-    indent: str, before: str, one: str, after: str, width: int, hang: int | None
+    indent: str, before: str, item_id: str, after: str, width: int, hang: int | None
 ) -> None:
-    lines = wrapped(f"{indent}{before} {one} {after}", width, hang=hang)
-    assert any(one in line for line in lines)
-    assert letters("".join(lines)) == letters(f"{before}{one}{after}")
+    lines = wrapped(f"{indent}{before} {item_id} {after}", width, hang=hang)
+    assert any(item_id in line for line in lines)
+    assert letters("".join(lines)) == letters(f"{before}{item_id}{after}")
     assert [line for line in lines if cells(line) > width] == []
 
 
@@ -62,7 +62,7 @@ COLUMNS: Final = (Id("id"), Id("queue"), "text", Number("letters"), Id("group"),
 def test_a_table_is_as_wide_as_the_terminal_and_keeps_its_ids(rows: list[tuple[str, ...]], width: int) -> None:
     head, body = table(COLUMNS, rows, width)
     whole = {cell for row in rows for cell in (row[0], row[1], row[4])}
-    assert [one for one in whole if one != "–" and not any(one in line for line in body)] == []
+    assert [cell for cell in whole if cell != "–" and not any(cell in line for line in body)] == []
     assert [line for line in (*head, *body) if cells(line) > width and line.strip() not in whole] == []
     shown = letters("".join(body))
     assert [row for row in rows if letters(row[3]) not in shown] == []
@@ -89,11 +89,11 @@ def continued(text: str) -> str:
 def test_a_command_that_was_broken_is_the_same_where_it_is_pasted(words: list[str], remark: bool, width: int) -> None:  # noqa: FBT001 - drawn
     line = shlex.join(["rabbitmqctl", *words])
     lines = command_lines(f"{line}  # it has it already" if remark else line, width)
-    pasted = "\n".join(one for one in lines if not one.startswith("# ")).removesuffix("  # it has it already")
+    pasted = "\n".join(piece for piece in lines if not piece.startswith("# ")).removesuffix("  # it has it already")
     assert shlex.split(continued(pasted)) == ["rabbitmqctl", *words]
     commented = command_lines(f"# {line}", width)
-    assert all(one.startswith("# ") for one in commented)
-    assert shlex.split(continued("\n".join(one.removeprefix("# ") for one in commented))) == ["rabbitmqctl", *words]
+    assert all(piece.startswith("# ") for piece in commented)
+    assert shlex.split(continued("\n".join(piece.removeprefix("# ") for piece in commented))) == ["rabbitmqctl", *words]
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def queues(*names: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with recorded.router() as found:
-        yield found
+    with recorded.router() as url:
+        yield url
 
 
 def offered(line: str, url: str, shell: str = "bash", **env: str) -> subprocess.CompletedProcess[str]:

@@ -118,10 +118,10 @@ KEYS: Final = [
 
 def answered(done: Done, where: str, value: str, advice: str) -> None:
     """It says where, what and what now, and none of it is a traceback."""
-    said = done.stdout + done.stderr
-    assert done.returncode in {1, 2}, said
-    assert "Traceback" not in said
-    flat = " ".join(said.split())
+    output = done.stdout + done.stderr
+    assert done.returncode in {1, 2}, output
+    assert "Traceback" not in output
+    flat = " ".join(output.split())
     for part in (where, value, advice):
         assert part in flat, f"{part!r} is not in: {flat}"
 

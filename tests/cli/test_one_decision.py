@@ -79,24 +79,24 @@ def attendant() -> VhostRunner:
 
 def attending(loaded: LoadedPolicies, types: Mapping[str, str]) -> VhostRunner:
     """The same with these policies in force, and the types of queues told."""
-    one = attendant()
-    one.use(one.built(Rules(loaded.policies, NAMES, 30_000), ()))
-    one._decider.in_force = one._decider.in_force.with_types(dict(types))
-    return one
+    runner = attendant()
+    runner.use(runner.built(Rules(loaded.policies, NAMES, 30_000), ()))
+    runner._decider.in_force = runner._decider.in_force.with_types(dict(types))
+    return runner
 
 
-def asked(one: VhostRunner, queue: str, reason: str = "rejected") -> dict[str, Any]:
+def asked(runner: VhostRunner, queue: str, reason: str = "rejected") -> dict[str, Any]:
     """GET /api/v1/explain."""
-    context = Context("r", NAMES, {"/": one})
+    context = Context("r", NAMES, {"/": runner})
     answer = asyncio.run(api.explain(context, caller("vic", Role.VIEWER), queue, "/", reason))
-    told = models.Explanation.model_validate_json(bytes(answer.body))  # as the description of the API has it
-    return told.model_dump()
+    explanation = models.Explanation.model_validate_json(bytes(answer.body))  # as the description of the API has it
+    return explanation.model_dump()
 
 
-def listed(one: VhostRunner) -> dict[str, dict[str, str]]:
+def listed(runner: VhostRunner) -> dict[str, dict[str, str]]:
     """GET /api/v1/policies: by name, the keys of each."""
-    answer = asyncio.run(api.policies(Context("r", NAMES, {"/": one}), caller("vic", Role.VIEWER)))
-    return {told["name"]: told["keys"] for told in json.loads(bytes(answer.body))["policies"]}
+    answer = asyncio.run(api.policies(Context("r", NAMES, {"/": runner}), caller("vic", Role.VIEWER)))
+    return {policy["name"]: policy["keys"] for policy in json.loads(bytes(answer.body))["policies"]}
 
 
 def printed(folder: Path, queue: str, reason: str, queue_type: str | None) -> list[str]:
@@ -124,8 +124,8 @@ class Died:
     @property
     def written(self) -> dict[str, Any]:
         """As a test beside policies says it."""
-        said = {"queue": self.queue, "reason": self.reason, "attempts": self.attempts}
-        return said if self.queue_type is None else {**said, "queue-type": self.queue_type}
+        case = {"queue": self.queue, "reason": self.reason, "attempts": self.attempts}
+        return case if self.queue_type is None else {**case, "queue-type": self.queue_type}
 
 
 def letter_of(died: Died, truth: Effective | None) -> Letter:
@@ -137,7 +137,7 @@ def letter_of(died: Died, truth: Effective | None) -> Letter:
 def event_of(letter: Letter) -> dict[str, Any]:
     """The letter as the journal tells it."""
     (death,) = letter.history
-    told = {"queue": death.queue, "exchange": death.exchange, "routing_keys": list(death.routing_keys)}
+    place = {"queue": death.queue, "exchange": death.exchange, "routing_keys": list(death.routing_keys)}
     fresh = {"queue": death.queue, "reason": letter.reason, "count": 1}
     same = (
         "vhost",
@@ -153,8 +153,8 @@ def event_of(letter: Letter) -> dict[str, Any]:
     return {
         **{name: getattr(letter, name) for name in same},
         "id": "i", "event_id": "e", "kind": "retried", "ts_ms": 0, "draw": 0.0, "arrival": letter.arrival.value,
-        "deaths": [{**told, "reason": death.reason, "count": 1, "time_ms": 0}], "fresh": [fresh],
-        "first": {**told, "reason": death.reason}, "first_death_ms": 0, "last_death_ms": 0, "digest": {"size": 0},
+        "deaths": [{**place, "reason": death.reason, "count": 1, "time_ms": 0}], "fresh": [fresh],
+        "first": {**place, "reason": death.reason}, "first_death_ms": 0, "last_death_ms": 0, "digest": {"size": 0},
     }  # fmt: skip
 
 
@@ -237,13 +237,17 @@ def test_every_surface_says_what_the_router_does(policies: list[dict[str, Any]],
 def explained(folder: Path, loaded: LoadedPolicies, truth: Effective | None, died: Died) -> None:
     """The API and the command show the policies, the values and the lines of what is in force, in the same words."""
     unknown, router = unjudged(loaded, died), attending(loaded, died.types)
-    told, names = asked(router, died.queue, died.reason), [] if truth is None else list(truth.names)
-    rows = [" ".join(f"{one['key']} {one['value']} {one['set_by']}".split()) for one in told["keys"]]
-    assert (told["policies"], told["queue_type"], len(rows)) == (names, died.queue_type, len(DEFINITION) * bool(names))
-    assert [one.split()[1] for one in told["left_out"]] == unknown
+    answer, names = asked(router, died.queue, died.reason), [] if truth is None else list(truth.names)
+    rows = [" ".join(f"{row['key']} {row['value']} {row['set_by']}".split()) for row in answer["keys"]]
+    assert (answer["policies"], answer["queue_type"], len(rows)) == (
+        names,
+        died.queue_type,
+        len(DEFINITION) * bool(names),
+    )
+    assert [text.split()[1] for text in answer["left_out"]] == unknown
     shown = listed(router)
-    for one in loaded.policies.policies:
-        assert shown[one.name] == {k: value_text(DEFINITION[k], each.value) for k, each in one.definition.items()}
+    for policy in loaded.policies.policies:
+        assert shown[policy.name] == {k: value_text(DEFINITION[k], each.value) for k, each in policy.definition.items()}
     if died.queue_type == "classic" and died.reason == "delivery_limit":
         return  # the command says that there is no such death
     lines = printed(folder, died.queue, died.reason, died.queue_type)
@@ -260,35 +264,37 @@ def judged_again(folder: Path, loaded: LoadedPolicies, truth: Effective | None, 
     decision = decide(letter, truth, 0, 0.0)
     tested = judged(Case("law", "t", 1, died.written, policytest._outcome(decision, truth)), loaded)
     assert tested.passed, str(tested)
-    assert [one.name for one in tested.left_out] == unknown
-    judge = judge_of(files_of(folder), NAMES.prefix, tuple(("/", *one) for one in died.types.items()))
+    assert [policy.name for policy in tested.left_out] == unknown
+    judge = judge_of(files_of(folder), NAMES.prefix, tuple(("/", *entry) for entry in died.types.items()))
     assert judge.judge(event_of(letter)) == outcome_of(decision)
-    assert [one.name for one in judge.left_out("/", died.queue)] == unknown
+    assert [policy.name for policy in judge.left_out("/", died.queue)] == unknown
 
 
 def unjudged(loaded: LoadedPolicies, died: Died) -> list[str]:
     """Policies for one type that would hold if the queue were of it; none where its type is known."""
-    typed = {one.name for one in loaded.policies.policies if one.apply_to != "queues"}
-    found = []
+    typed = {policy.name for policy in loaded.policies.policies if policy.apply_to != "queues"}
+    names = []
     for kind in TYPES if died.queue_type is None else ():
         held = attending(loaded, {died.queue: kind})._decider.in_force.policy_of(died.queue, died.reason)
-        found += [one for one in (held.names if held is not None else ()) if one in typed]
-    return found
+        names += [name for name in (held.names if held is not None else ()) if name in typed]
+    return names
 
 
 def needed(loaded: LoadedPolicies, died: Died) -> set[Resource | None]:
     """What the router needs of the broker for dead letters of the queue, where a policy names it exactly."""
-    named = [one for one in loaded.policies.policies if one.selector == Selector(SelectorKind.QUEUE, died.queue)]
-    router, found = attending(loaded, died.types), set()
-    for reason in {"rejected", *(reason for one in named for reason in one.on)} if named else ():
+    named = [
+        policy for policy in loaded.policies.policies if policy.selector == Selector(SelectorKind.QUEUE, died.queue)
+    ]
+    router, resources = attending(loaded, died.types), set()
+    for reason in {"rejected", *(reason for policy in named for reason in policy.on)} if named else ():
         last = replace(died, reason=reason, attempts=1_000_000)
         truth = router._decider.in_force.policy_of(died.queue, reason)
         letter = letter_of(last, truth)
         decision = decide(letter, truth, 0, 0.0)
         if truth is not None and isinstance(decision, DeadLetter):
             record = publication.record_of(letter, decision, CONTENT, policy=truth.policy, revision="")
-            found.add(resource_of(publication.to_target(decision, letter, record, ()), truth))
-    return found
+            resources.add(resource_of(publication.to_target(decision, letter, record, ()), truth))
+    return resources
 
 
 # -- each surface that went its own way -----------------------------------------------------------------------------
@@ -302,14 +308,14 @@ def test_the_api_shows_the_policies_for_the_queues_type(
     queue_type: str | None, names: list[str], left_out: int, tmp_path: Path
 ) -> None:
     loaded = written(tmp_path, TYPED)
-    told = asked(attending(loaded, {} if queue_type is None else {"orders": queue_type}), "orders")
-    assert (told["policies"], told["queue_type"], len(told["left_out"])) == (names, queue_type, left_out)
-    assert all("policy typed" in one and "quorum queues only" in one for one in told["left_out"])
+    answer = asked(attending(loaded, {} if queue_type is None else {"orders": queue_type}), "orders")
+    assert (answer["policies"], answer["queue_type"], len(answer["left_out"])) == (names, queue_type, left_out)
+    assert all("policy typed" in text and "quorum queues only" in text for text in answer["left_out"])
 
 
 def test_the_api_prints_values_as_the_command_line_does(tmp_path: Path) -> None:
     router = attending(written(tmp_path, TYPED), {"orders": "quorum"})
-    values = {one["key"]: one["value"] for one in asked(router, "orders")["keys"]}
+    values = {row["key"]: row["value"] for row in asked(router, "orders")["keys"]}
     expected = {"redelivery-delay": "5s", "never-retry": '[header("x-bad") == "1"]', "max-length-bytes": "64KiB"}
     assert {key: values[key] for key in expected} == expected
     assert listed(router)["typed"] == expected
@@ -328,8 +334,8 @@ def test_the_api_prints_values_as_the_command_line_does(tmp_path: Path) -> None:
     ],
 )
 def test_values_are_shown_as_policies_write_them(key: str, written_as: Any, shown: str, tmp_path: Path) -> None:
-    (one,) = written(tmp_path, [{"name": "a", "match": "a", "definition": {key: written_as}}]).policies.policies
-    assert value_text(DEFINITION[key], one.definition[key].value) == shown
+    (policy,) = written(tmp_path, [{"name": "a", "match": "a", "definition": {key: written_as}}]).policies.policies
+    assert value_text(DEFINITION[key], policy.definition[key].value) == shown
 
 
 def write_test(folder: Path, letter: str) -> None:
@@ -352,9 +358,11 @@ def test_policy_test_says_what_it_could_not_judge(tmp_path: Path, capsys: pytest
     written(tmp_path, TYPED)
     write_test(tmp_path, "")
     assert policy_test(tmp_path) == 0
-    said = capsys.readouterr().err
-    assert f"{tmp_path}/p.test.yaml:2: rejected at orders: the queue's type is not said, so not judged:" in said
-    assert f"policy typed ({tmp_path}/p.yaml:1) is for quorum queues only; write queue-type: quorum or classic" in said
+    errors = capsys.readouterr().err
+    assert f"{tmp_path}/p.test.yaml:2: rejected at orders: the queue's type is not said, so not judged:" in errors
+    assert (
+        f"policy typed ({tmp_path}/p.yaml:1) is for quorum queues only; write queue-type: quorum or classic" in errors
+    )
     write_test(tmp_path, ", queue-type: quroum")
     with pytest.raises(PolicyErrors, match='did you mean "quorum"'):
         run_tests(tmp_path)
@@ -368,13 +376,13 @@ def test_a_backtest_judges_by_the_types_that_it_is_told(tmp_path: Path) -> None:
     assert known.left_out("/", "orders") == ()
     unknown = judge_of(files_of(tmp_path), NAMES.prefix, (("other", "orders", "quorum"),))
     assert unknown.judge(event_of(letter)) == Outcome("retry", 1, wait_ms=0)
-    assert [one.name for one in unknown.left_out("/", "orders")] == ["typed"]
+    assert [policy.name for policy in unknown.left_out("/", "orders")] == ["typed"]
 
 
 def test_doctor_knows_which_policies_are_for_a_queue(tmp_path: Path) -> None:
     loaded = written(tmp_path, TYPED)
-    found = {kind: command._selected(loaded, "/", {"name": "orders", "type": kind}) for kind in TYPES}
-    assert found == {"quorum": True, "classic": False}
+    selected = {kind: command._selected(loaded, "/", {"name": "orders", "type": kind}) for kind in TYPES}
+    assert selected == {"quorum": True, "classic": False}
 
 
 @pytest.mark.parametrize(("queue_type", "grave"), [("quorum", ["DLQ.orders"]), ("classic", []), (None, [])])
@@ -389,13 +397,13 @@ def test_a_reload_foresees_what_policies_for_a_type_need(
 def test_lint_reads_a_policy_for_a_type_where_it_is_in_force(tmp_path: Path) -> None:
     guarded = [{**TYPED[0], "definition": {"message-ttl": "1m"}}]
     loaded = written(tmp_path, guarded, attachments=[{"queue": "orders", "mode": "guard"}])
-    assert [one.code for one in loaded.warnings] == []
+    assert [finding.code for finding in loaded.warnings] == []
     apart: list[dict[str, Any]] = [
         {"name": kind, "match": "#", "apply-to": f"{kind}_queues", "inherit": False, "definition": {"max-redrives": at}}
         for at, kind in enumerate(TYPES, 1)
     ]
-    assert [one.code for one in written(tmp_path, apart).warnings] == []
-    assert [one.code for one in written(tmp_path, [{**apart[0], "priority": 1}, TYPED[1]]).warnings] == []
+    assert [finding.code for finding in written(tmp_path, apart).warnings] == []
+    assert [finding.code for finding in written(tmp_path, [{**apart[0], "priority": 1}, TYPED[1]]).warnings] == []
     round_and_round = {"dead-letter-exchange": "", "dead-letter-routing-key": "orders"}
     loaded = written(tmp_path, [{**TYPED[0], "definition": round_and_round}])
-    assert [one.code for one in loaded.warnings] == ["DLX108"]
+    assert [finding.code for finding in loaded.warnings] == ["DLX108"]

@@ -62,10 +62,10 @@ def shown_removal() -> None:
     names = Names()
     kept = (f"queue {names.journal}: the journal, which explains every letter; --with-journal removes it",)
     blockers = [f"queue {names.inbox} holds 3 messages, which a router would still decide about; --drain runs one"]
-    found = Remains(
+    remains = Remains(
         "/", ("dlx-router.own",), (names.declared,), (names.inbox, names.parking), tuple(blockers), kept, ledger=True
     )
-    provisioning._print_removal([found], as_json=False)
+    provisioning._print_removal([remains], as_json=False)
 
 
 def shown_diagnoses() -> None:
@@ -73,10 +73,10 @@ def shown_diagnoses() -> None:
         {"name": LONG, "type": "classic", "arguments": {"x-dead-letter-exchange": "dlx-router.inbox"}},
         {"name": "mails", "type": "quorum"},
     ]
-    found = [one for queue in queues for one in diagnosis.queue(queue, Names(), selected=True)]
+    findings = [finding for queue in queues for finding in diagnosis.queue(queue, Names(), selected=True)]
     alarm = diagnosis.alarms([("rabbit@one", "memory"), ("rabbit@two", "disk")])
     ok = Diagnosis("connection", Level.OK, "vhost '/' at 10.0.0.1:5672")
-    doctor._print([alarm, *found, ok], as_json=False)
+    doctor._print([alarm, *findings, ok], as_json=False)
 
 
 def shown_webhooks() -> None:
@@ -195,8 +195,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with at_work() as found:
-        yield found
+    with at_work() as url:
+        yield url
 
 
 @pytest.mark.usefixtures("clock")
@@ -211,10 +211,10 @@ def test_a_command_shows_this_at_80_columns(name: str, address: str) -> None:
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("name", sorted(SCREENS))
 def test_no_line_is_too_long_and_no_id_is_broken_at_any_width(name: str, address: str) -> None:
-    there = [one for one in IDS if one in typed(SCREENS[name], 400, address)[1]]
+    there = [item_id for item_id in IDS if item_id in typed(SCREENS[name], 400, address)[1]]
     for width in WIDTHS:
         screen = typed(SCREENS[name], width, address)[1]
-        assert [one for one in there if one not in screen] == [], f"broken at {width}"
+        assert [item_id for item_id in there if item_id not in screen] == [], f"broken at {width}"
         for line in screen.splitlines():
             assert len(line) <= width or is_whole(line), f"{len(line)} cells at {width}: {line}"
 
@@ -240,9 +240,9 @@ def test_a_list_without_the_letters_of_a_vhost_says_so(capsys: pytest.CaptureFix
         os.environ["DLX_ROUTER_API_URL"] = address
         with pytest.raises(SystemExit) as ended:
             main(["letters", "list", "--json"])
-    told = capsys.readouterr()
-    assert (ended.value.code or 0, told.err) == (0, "vhost shop is not in it: nobody leads it for 4 s\n")
-    assert len(json.loads(told.out)) == 2
+    printed = capsys.readouterr()
+    assert (ended.value.code or 0, printed.err) == (0, "vhost shop is not in it: nobody leads it for 4 s\n")
+    assert len(json.loads(printed.out)) == 2
 
 
 def test_every_command_that_prints_has_a_screen() -> None:
@@ -271,7 +271,7 @@ def test_every_command_that_prints_has_a_screen() -> None:
         "webhooks",
         "",
     }
-    assert {one for one in every - others if not any(name.startswith(one) for name in SCREENS)} == set()
+    assert {command for command in every - others if not any(name.startswith(command) for name in SCREENS)} == set()
 
 
 def test_the_answers_are_those_of_the_api() -> None:
@@ -305,10 +305,10 @@ def test_the_screens_are_those_of_the_table() -> None:
 def written() -> None:
     """All of them, as they are now."""
     FOLDER.mkdir(exist_ok=True)
-    with pytest.MonkeyPatch.context() as patch, at_work() as found:
+    with pytest.MonkeyPatch.context() as patch, at_work() as url:
         patch.setattr(timestamps, "time", SimpleNamespace(time=lambda: recorded.NOW_MS / 1000))
         for name, what in SCREENS.items():
-            code, screen = typed(what, 80, found)
+            code, screen = typed(what, 80, url)
             (FOLDER / f"{name}.txt").write_text(screen, encoding="utf-8")
             sys.stdout.write(f"{'=' * 20} {name} ({code})\n{re.sub(r'^', '| ', screen, flags=re.MULTILINE)}\n")
 

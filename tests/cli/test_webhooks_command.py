@@ -38,16 +38,16 @@ def test_it_says_what_came_back_of_each(dlx_router: Typed, tmp_path: Path) -> No
         event = Webhook(SECRET).verify(good.posts[0].body, dict(good.posts[0].headers))
         assert event["type"] == "dlx-router.webhook.test"
         assert json.loads(bad.posts[0].body)["text"] == "A test of dlx-router's webhooks"
-        one = dlx_router("webhooks", "test", "good", WEBHOOKS_FILE=path)
-        assert one.returncode == 0
+        single = dlx_router("webhooks", "test", "good", WEBHOOKS_FILE=path)
+        assert single.returncode == 0
         assert (len(good.posts), len(bad.posts)) == (2, 1)
 
 
 def test_programs_get_json(dlx_router: Typed, tmp_path: Path) -> None:  # noqa: F811 - a fixture that is imported
     with Receiver() as receiver:
         done = dlx_router("webhooks", "test", "--json", WEBHOOKS_FILE=file(tmp_path, ("a", "teams", receiver.url())))
-    (told,) = json.loads(done.stdout)
-    assert {"name": "a", "taken": True, "status": 204, "refused": False}.items() <= told.items()
+    (result,) = json.loads(done.stdout)
+    assert {"name": "a", "taken": True, "status": 204, "refused": False}.items() <= result.items()
 
 
 def test_the_port_of_the_router_is_refused(dlx_router: Typed, tmp_path: Path) -> None:  # noqa: F811 - a fixture that is imported
@@ -72,6 +72,6 @@ def test_wrong_use_says_what_now(
 ) -> None:  # fmt: skip
     path = tmp_path / "webhooks.yaml"
     path.write_text(text or "", encoding="utf-8")
-    done = dlx_router("webhooks", "test", *(str(path) if one == "FILE" else one for one in arguments))
+    done = dlx_router("webhooks", "test", *(str(path) if argument == "FILE" else argument for argument in arguments))
     assert (done.returncode, done.stdout) == (code, "")
     assert why in done.stderr

@@ -30,7 +30,7 @@ def place(vhost: Vhost) -> str:
 def test_provisioning_says_what_is_wrong_with_the_management_api(command: str, vhost: Vhost, folder: str) -> None:
     amqp = urlsplit(vhost.amqp_url)
     user = f"guest:{SECRET}"
-    for url, said in (
+    for url, words in (
         (f"http://{user}@{place(vhost)}", ("401", "password is wrong", "dlx-router permissions")),
         (f"http://{user}@127.0.0.1:1", ("http://127.0.0.1:1: ", "is MANAGEMENT_URL the address", "is it enabled?")),
         (f"http://{user}@{amqp.hostname}:{amqp.port}", ("is MANAGEMENT_URL the address", "port 15672")),
@@ -38,7 +38,7 @@ def test_provisioning_says_what_is_wrong_with_the_management_api(command: str, v
     ):
         done = in_a_process(command, "--policies", folder, AMQP_URL=vhost.amqp_url, MANAGEMENT_URL=url)
         assert done.returncode == 2, done.stdout + done.stderr
-        assert all(one in done.stderr for one in said), done.stderr
+        assert all(word in done.stderr for word in words), done.stderr
         assert SECRET not in done.stdout + done.stderr
         assert len(done.stderr.splitlines()) == 1
 
@@ -103,13 +103,13 @@ def test_doctor_does_not_ask_for_a_url_that_is_there(vhost: Vhost, folder: str) 
     "asks", [("letters", "list"), ("groups",), ("queues",), ("redrive", "start", "q", "--dry-run")]
 )
 def test_commands_of_a_router_know_what_is_none(asks: tuple[str, ...], vhost: Vhost) -> None:
-    for url, said in (
+    for url, ending in (
         (f"http://{place(vhost)}", "no router answers there; is DLX_ROUTER_API_URL its address?"),
         ("nonsense", "not the address of a router; write http://HOST:9719"),
         ("http://127.0.0.1:1", "is the router running, and DLX_ROUTER_API_URL its address?"),
     ):
         done = in_a_process(*asks, API_URL=url, API_TOKEN=SECRET)
-        assert (done.returncode, done.stderr.strip().endswith(said)) == (2, True), done.stdout + done.stderr
+        assert (done.returncode, done.stderr.strip().endswith(ending)) == (2, True), done.stdout + done.stderr
         assert SECRET not in done.stderr
 
 

@@ -28,20 +28,20 @@ def raised(kind: type, call: Callable[[], object]) -> Exception:
     try:
         call()
     except Exception as error:  # noqa: BLE001 - looked at below
-        found = error
+        caught = error
     else:
         raise AssertionError(f"no {kind}")
-    assert isinstance(found, kind), repr(found)
-    return found
+    assert isinstance(caught, kind), repr(caught)
+    return caught
 
 
 def main() -> None:
     """Ends with 1 at the first thing that is not so."""
     for error in (Hostile(), ValueError("x" * 10_000_000), ValueError("\ud800"), RecursionError()):
-        told = handlers.Settings().told_of(error)
-        said = json.loads(header(Words(reason="exception", error=told), DELIVERED, "dlx-router"))
-        assert said["error"]["type"].endswith(type(error).__name__), said
-        assert len(said["error"].get("message", "")) <= 1000, said
+        details = handlers.Settings().told_of(error)
+        document = json.loads(header(Words(reason="exception", error=details), DELIVERED, "dlx-router"))
+        assert document["error"]["type"].endswith(type(error).__name__), document
+        assert len(document["error"].get("message", "")) <= 1000, document
     group = getattr(builtins, "ExceptionGroup", None)
     if group is not None:
         assert handlers.Settings().told_of(group("g", [ValueError("v"), KeyError("k")]))["type"] == "ValueError"

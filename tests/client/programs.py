@@ -15,7 +15,7 @@ OLDEST, NEWEST = "3.9", "3.13"  # of those that dlx-router-client is for
 def python(version: str) -> str | None:
     """The program of a version: where pyenv keeps them, or on the PATH, but for pyenv's own, which lead nowhere."""
     kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin"), reverse=True)
-    folders = [*map(str, kept), *(one for one in os.get_exec_path() if not one.endswith("/shims"))]
+    folders = [*map(str, kept), *(folder for folder in os.get_exec_path() if not folder.endswith("/shims"))]
     return shutil.which(f"python{version}", path=os.pathsep.join(folders))
 
 

@@ -47,8 +47,8 @@ async def consume(vhost: Vhost) -> AsyncIterator[Callable[[str, int], Any]]:
 
         async def take(name: str, count: int = 1) -> list[AbstractIncomingMessage]:
             queue: AbstractQueue = await channel.get_queue(name)
-            async with asyncio.timeout(30), queue.iterator() as found:
-                return [await anext(found) for _ in range(count)]
+            async with asyncio.timeout(30), queue.iterator() as messages:
+                return [await anext(messages) for _ in range(count)]
 
         yield take
 
@@ -63,11 +63,11 @@ async def test_declared_and_then_acked(start_router: Start, amqp: Client, consum
     except ValueError as error:
         await dead(message, "no-stock", error=error, retry="never", tag="t1")
     letter = await asyncio.to_thread(amqp.take, "DLQ.work.a")
-    told = record(letter)
+    header = record(letter)
     assert (letter.body, letter.headers["x-mine"]) == (b"one", "kept")
     assert letter.properties.message_id is None, "none was invented"
-    assert (told["reason"], told["cause"]) == ("application:no-stock", "never_retry")
-    assert told["error"]["type"] == "ValueError"
+    assert (header["reason"], header["cause"]) == ("application:no-stock", "never_retry")
+    assert header["error"]["type"] == "ValueError"
     assert letter.deaths[0]["original-expiration"] == "60000"
     assert amqp.depth("work.a") == 0
 
@@ -92,14 +92,14 @@ async def test_a_batch_tells_of_each(start_router: Start, amqp: Client, consume:
     amqp.queue("work.a")
     for number in range(3):
         amqp.publish(str(number), key="work.a", message_id="the same")
-    one, two, three = await consume("work.a", 3)
+    first, two, three = await consume("work.a", 3)
     await two.ack()
-    results = await dead_many([Dead(message=message, reason="boom", retry="never") for message in (one, two, three)])
+    results = await dead_many([Dead(message=message, reason="boom", retry="never") for message in (first, two, three)])
     assert [result.ok for result in results] == [True, False, True]
     assert isinstance(results[1].error, InvalidDeclaration)
-    found = [await asyncio.to_thread(amqp.take, "DLQ.work.a") for _ in range(2)]
-    assert sorted(letter.body for letter in found) == [b"0", b"2"]
-    assert {letter.properties.message_id for letter in found} == {"the same"}
+    letters = [await asyncio.to_thread(amqp.take, "DLQ.work.a") for _ in range(2)]
+    assert sorted(letter.body for letter in letters) == [b"0", b"2"]
+    assert {letter.properties.message_id for letter in letters} == {"the same"}
 
 
 @pytest.mark.usefixtures("newest")
@@ -277,14 +277,14 @@ async def test_a_declared_letter_keeps_its_types_and_its_numbers(
         letter = raw.get("DLQ.work.a")
     assert letter is not None
     before = dict(seen(RawMessage(letter.method, bytes(12) + _carried(), b"one")).headers)
-    found, kept = seen(letter), dict(seen(letter).headers)
+    arrived, kept = seen(letter), dict(seen(letter).headers)
     assert {name: kept.get(name) for name in before} == before
-    assert dict(found.properties) == {
+    assert dict(arrived.properties) == {
         "delivery_mode": ("B", 2),
         "timestamp": ("T", 1_763_800_000_123),
         "app_id": ("s", b"app"),
     }
-    (death,) = [dict(one) for _, one in kept["x-death"][1]]
+    (death,) = [dict(table) for _, table in kept["x-death"][1]]
     assert death["original-expiration"] == ("S", b"60001")
     assert len(before) == len(NUMBERS)
 

@@ -57,11 +57,11 @@ def test_the_router_reads_what_the_client_writes(
     error = None if message is None else ValueError(message)
     words = Words(reason=reason, description=description, error=error, retry_after=after, tag=tag)
     text = header(words, delivered(queue=queue, exchange=exchange, headers={"CC": copies}), "dlx-router")
-    said = declaration.read(text.encode())
-    assert (said.queue, said.exchange, said.routing_keys) == (queue, exchange, ("k", *copies))
-    assert said.reason in {f"application:{reason}", "application"}
-    assert said.declared.retry_after_ms == (None if after is None else round(after * 1000))
-    assert not said.declared.never
+    parsed = declaration.read(text.encode())
+    assert (parsed.queue, parsed.exchange, parsed.routing_keys) == (queue, exchange, ("k", *copies))
+    assert parsed.reason in {f"application:{reason}", "application"}
+    assert parsed.declared.retry_after_ms == (None if after is None else round(after * 1000))
+    assert not parsed.declared.never
     assert len(text) < 40_000, "the header has to fit one frame"
 
 

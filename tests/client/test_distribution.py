@@ -44,11 +44,11 @@ def test_it_holds_the_client_and_nothing_else(wheel: Path) -> None:
 
 def test_it_depends_on_nothing_and_is_in_step_with_the_router(wheel: Path) -> None:
     name = f"dlx_router_client-{__version__}.dist-info/METADATA"
-    told = email.message_from_bytes(zipfile.ZipFile(wheel).read(name))
-    assert (told["Version"], told["Requires-Python"]) == (__version__, ">=3.9")
-    assert [one for one in told.get_all("Requires-Dist", []) if "extra ==" not in one] == []
+    metadata = email.message_from_bytes(zipfile.ZipFile(wheel).read(name))
+    assert (metadata["Version"], metadata["Requires-Python"]) == (__version__, ">=3.9")
+    assert [requirement for requirement in metadata.get_all("Requires-Dist", []) if "extra ==" not in requirement] == []
     extras = {"aio-pika", "pika", "faststream", "celery", "dramatiq"}
-    assert {*told.get_all("Provides-Extra", [])} == extras
+    assert {*metadata.get_all("Provides-Extra", [])} == extras
     assert {path.stem.replace("_", "-") for path in CLIENT.glob("*.py")} >= extras, "a module for each"
     assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
@@ -71,7 +71,7 @@ def test_in_an_empty_environment_it_works_without_any_library(wheel: Path, tmp_p
     run(inside, "-m", "pip", "install", "--quiet", "--no-index", str(wheel))
     assert run(inside, "-W", "error", str(ROOT / "tests/client/hostile.py")).startswith("all is well")
     listed = run(inside, "-m", "pip", "list", "--format", "freeze", "--disable-pip-version-check")
-    assert {one.partition("==")[0] for one in listed.split()} - {"pip", "setuptools"} == {"dlx-router-client"}
+    assert {line.partition("==")[0] for line in listed.split()} - {"pip", "setuptools"} == {"dlx-router-client"}
 
 
 @pytest.mark.slow
@@ -90,8 +90,8 @@ def test_beside_the_router_both_are_one_package(wheel: Path, of_router: Path, tm
 
 def test_the_two_may_lie_in_two_folders_of_the_path(wheel: Path, of_router: Path, tmp_path: Path) -> None:
     """An environment that sees the system's packages, say: without `extend_path` the first one would hide the other."""
-    for one, folder in ((wheel, "of_client"), (of_router, "of_router")):
-        zipfile.ZipFile(one).extractall(tmp_path / folder)
+    for package, folder in ((wheel, "of_client"), (of_router, "of_router")):
+        zipfile.ZipFile(package).extractall(tmp_path / folder)
     for path in (("of_client", "of_router"), ("of_router", "of_client")):
-        shown = f"import sys; sys.path[:0] = {[str(tmp_path / one) for one in path]}; import dlx_router.core"
+        shown = f"import sys; sys.path[:0] = {[str(tmp_path / place) for place in path]}; import dlx_router.core"
         run(sys.executable, "-S", "-c", f"{shown}; import dlx_router.client.declaration")

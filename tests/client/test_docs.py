@@ -30,9 +30,9 @@ pytestmark = pytest.mark.usefixtures("newest")
 
 
 def _part(name: str) -> str:
-    found = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
-    assert found, f"docs/client.md lacks <!-- {name} -->"
-    return found[1]
+    block = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+    assert block, f"docs/client.md lacks <!-- {name} -->"
+    return block[1]
 
 
 def _handle(body: bytes) -> None:
@@ -56,9 +56,9 @@ async def test_the_consumer_on_aio_pika(vhost: Vhost, amqp: Client, start_router
     router = start_router(POLICIES)
     _poured(amqp, "good", "forbidden", "down")
     running = asyncio.create_task(_consumer("async")["consume"](vhost.amqp_url))
-    told = record(await asyncio.to_thread(amqp.take, "DLQ.orders.new"))
-    assert (told["reason"], told["cause"]) == ("application:not-allowed", "never_retry")
-    assert told["error"]["type"] == "PermissionError"
+    header = record(await asyncio.to_thread(amqp.take, "DLQ.orders.new"))
+    assert (header["reason"], header["cause"]) == ("application:not-allowed", "never_retry")
+    assert header["error"]["type"] == "PermissionError"
     await asyncio.to_thread(eventually, lambda: router.metric("decisions_total", action="retry") == 1)
     assert "dlx-router.delay.30000" in vhost.queues() or "dlx-router.delay.20000" in vhost.queues(), "30 s, asked for"
     running.cancel()
@@ -79,19 +79,19 @@ def test_the_consumer_on_pika(vhost: Vhost, amqp: Client, start_router: Start, m
     _poured(amqp, "good", "forbidden")
     thread = threading.Thread(target=_consumer("sync")["consume"], args=(vhost.amqp_url,))
     thread.start()
-    told = record(amqp.take("DLQ.orders.new", within=20))
-    assert (told["reason"], told["error"]["message"]) == ("application:not-allowed", "forbidden")
+    header = record(amqp.take("DLQ.orders.new", within=20))
+    assert (header["reason"], header["error"]["message"]) == ("application:not-allowed", "forbidden")
     eventually(lambda: amqp.depth("orders.new") == 0)
     made[0].add_callback_threadsafe(made[0].close)
     thread.join()
 
 
 def test_the_header_of_the_page_is_read() -> None:
-    said = declaration.read(_part("header").encode())
-    assert (said.queue, said.exchange, said.routing_keys) == ("orders.new", "shop", ("order.created",))
-    assert said.reason == "application:no-stock"
-    assert said.declared.never
-    assert said.error == {"type": "OutOfStock", "message": "sku 7", "frame": "stock.go:42"}
+    parsed = declaration.read(_part("header").encode())
+    assert (parsed.queue, parsed.exchange, parsed.routing_keys) == ("orders.new", "shop", ("order.created",))
+    assert parsed.reason == "application:no-stock"
+    assert parsed.declared.never
+    assert parsed.error == {"type": "OutOfStock", "message": "sku 7", "frame": "stock.go:42"}
 
 
 def test_the_figures_of_the_page_are_those_of_the_code() -> None:

@@ -67,12 +67,12 @@ values = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=4).map(lambda many: b"A" + counted(b"".join(many))),
         st.lists(st.tuples(names, inner), max_size=4).map(
-            lambda many: b"F" + counted(b"".join(entry(*one) for one in many))
+            lambda many: b"F" + counted(b"".join(entry(*pair) for pair in many))
         ),
     ),
     max_leaves=8,
 )
-tables = st.lists(st.tuples(names, values), max_size=6).map(lambda many: b"".join(entry(*one) for one in many))
+tables = st.lists(st.tuples(names, values), max_size=6).map(lambda many: b"".join(entry(*pair) for pair in many))
 short = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).map(
     lambda text: bytes([len(text.encode())]) + text.encode()
 )
@@ -91,30 +91,30 @@ sections = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-def section(found: dict[str, bytes]) -> bytes:
-    flags = sum(FLAGS[name] for name in found)
-    return struct.pack(">H", flags) + b"".join(found[name] for name in FLAGS if name in found)
+def section(parts: dict[str, bytes]) -> bytes:
+    flags = sum(FLAGS[name] for name in parts)
+    return struct.pack(">H", flags) + b"".join(parts[name] for name in FLAGS if name in parts)
 
 
-def framed(found: dict[str, bytes]) -> bytes:
-    payload = struct.pack(">HHQ", 60, 0, 0) + section(found)
+def framed(parts: dict[str, bytes]) -> bytes:
+    payload = struct.pack(">HHQ", 60, 0, 0) + section(parts)
     return struct.pack(">BHI", 2, 1, len(payload)) + payload + b"\xce"
 
 
-def by_pika(found: dict[str, bytes], change: Callable[[Any], None] = lambda _: None) -> bytes:
-    _, header = decode_frame(framed(found))
+def by_pika(parts: dict[str, bytes], change: Callable[[Any], None] = lambda _: None) -> bytes:
+    _, header = decode_frame(framed(parts))
     change(header.properties)
     return sync._section(header.properties, kept(header.properties.headers or {}, "said"))
 
 
-def received(found: dict[str, bytes]) -> IncomingMessage:
-    _, _, header = frame.unmarshal(framed(found))
+def received(parts: dict[str, bytes]) -> IncomingMessage:
+    _, _, header = frame.unmarshal(framed(parts))
     nowhere: Any = None
     return asynchronous.Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
 
 
-def by_aio_pika(found: dict[str, bytes], change: Callable[[Any], None] = lambda _: None) -> bytes:
-    message = received(found)
+def by_aio_pika(parts: dict[str, bytes], change: Callable[[Any], None] = lambda _: None) -> bytes:
+    message = received(parts)
     change(message)
     return asynchronous._copy(message, kept(message.headers, "said")).marshal()
 
@@ -122,9 +122,9 @@ def by_aio_pika(found: dict[str, bytes], change: Callable[[Any], None] = lambda 
 ways = pytest.mark.parametrize("way", [by_pika, by_aio_pika])
 
 
-def wanted(found: dict[str, bytes]) -> bytes:
+def wanted(parts: dict[str, bytes]) -> bytes:
     """By the router's own codec, which shares nothing with the clients'."""
-    props = properties.parse(section(found), 0)
+    props = properties.parse(section(parts), 0)
     headers = props.headers + DECLARED
     return props.replaced(headers=headers, user_id=None, expiration=None)
 
@@ -145,11 +145,11 @@ def test_a_copy_that_nobody_could_change_is_made_without_reading_it(found: dict[
 
 def test_the_law_knows_what_is_wrong() -> None:
     """A library's own way is what it would be without us: it has to differ."""
-    found = {"headers": counted(entry(b"x-pi", b"d" + struct.pack(">d", 3.14159)))}
-    _, header = decode_frame(framed(found))
-    assert b"".join(header.properties.encode()) != section(found)
-    message = received(found)
-    assert message.properties.marshal() != section(found)
+    parts = {"headers": counted(entry(b"x-pi", b"d" + struct.pack(">d", 3.14159)))}
+    _, header = decode_frame(framed(parts))
+    assert b"".join(header.properties.encode()) != section(parts)
+    message = received(parts)
+    assert message.properties.marshal() != section(parts)
 
 
 @given(found=sections)

@@ -79,11 +79,11 @@ class EndlessGroup(ExceptionGroup[Exception]):
 
 
 def cyclic() -> Exception:
-    one, other = ValueError("one"), ValueError("other")
-    one.__cause__, other.__cause__ = other, one
-    one.__context__, other.__context__ = other, one
-    one.args = (one, [one])
-    return one
+    error, other = ValueError("one"), ValueError("other")
+    error.__cause__, other.__cause__ = other, error
+    error.__context__, other.__context__ = other, error
+    error.args = (error, [error])
+    return error
 
 
 def long_name() -> Exception:
@@ -114,9 +114,9 @@ def _declared(error: BaseException) -> dict[str, str]:
     text = header(Words(reason="exception", error=error), delivered(), "dlx-router")
     assert len(text) < 60_000, "the header has to fit one frame"
     text.encode()
-    told = declaration.read(text.encode()).error
-    assert told is not None
-    return dict(told)
+    details = declaration.read(text.encode()).error
+    assert details is not None
+    return dict(details)
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -125,9 +125,9 @@ def test_a_hostile_exception_can_be_declared(what: str) -> None:
     made = HOSTILE[what]()
     with suppress(BaseException):
         raise made
-    told = _declared(made)
-    assert told["type"]
-    assert {name for name, text in told.items() if len(text) > LIMITS[name]} == set()
+    details = _declared(made)
+    assert details["type"]
+    assert {name for name, text in details.items() if len(text) > LIMITS[name]} == set()
 
 
 def test_of_a_hostile_exception_what_can_be_read_is_told() -> None:
@@ -175,9 +175,9 @@ def test_of_a_group_its_first_error_is_told() -> None:
 
     with pytest.raises(ExceptionGroup) as caught:
         asyncio.run(main())
-    told = described(caught.value)
-    assert (told["type"], told["message"]) == ("ConnectionError", "warehouse 0 (the first of 3 errors)")
-    assert told["frame"].endswith(" in fails")
+    details = described(caught.value)
+    assert (details["type"], details["message"]) == ("ConnectionError", "warehouse 0 (the first of 3 errors)")
+    assert details["frame"].endswith(" in fails")
     nested = ExceptionGroup("outer", [ExceptionGroup("inner", [KeyError("only")])])
     assert described(nested) == {"type": "KeyError", "message": "'only'"}
 
@@ -195,29 +195,31 @@ def test_a_group_of_the_package_for_older_pythons_is_one(monkeypatch: pytest.Mon
 @given(message=st.text(st.characters(), max_size=3000), module=st.text(max_size=300), name=st.text(max_size=300))
 def test_whatever_it_says_the_router_reads_it(message: str, module: str, name: str) -> None:
     kind = type(name.replace("\0", "").encode(errors="ignore").decode() or "X", (Exception,), {"__module__": module})
-    told = _declared(kind(message))
-    assert {one for one, text in told.items() if len(text) > LIMITS[one]} == set()
-    json.dumps(told).encode()
+    details = _declared(kind(message))
+    assert {key for key, text in details.items() if len(text) > LIMITS[key]} == set()
+    json.dumps(details).encode()
 
 
 class TestRedaction:
     def test_what_it_returns_is_told_and_cut(self) -> None:
-        hide = Settings(redact=lambda told: {**told, "message": "x" * 5000, "frame": "\ud800"})
-        told = hide.told_of(ValueError("card 4111"))
-        assert (told["type"], len(told["message"]), told["frame"]) == ("ValueError", MAX_MESSAGE, "?")
+        hide = Settings(redact=lambda plain: {**plain, "message": "x" * 5000, "frame": "\ud800"})
+        details = hide.told_of(ValueError("card 4111"))
+        assert (details["type"], len(details["message"]), details["frame"]) == ("ValueError", MAX_MESSAGE, "?")
 
     @pytest.mark.parametrize("nothing", [None, {}])
     def test_it_may_tell_nothing(self, nothing: Any) -> None:
         assert Settings(redact=lambda _: nothing).told_of(ValueError("card 4111")) == {}
 
-    @pytest.mark.parametrize("redact", [lambda _: 1 / 0, lambda _: 7, lambda _: "text", lambda told: told["other"]])
+    @pytest.mark.parametrize(
+        "redact", [lambda _: 1 / 0, lambda _: 7, lambda _: "text", lambda details: details["other"]]
+    )
     def test_where_it_fails_only_the_type_is_told(self, redact: Any) -> None:
         """What it should have hidden must not get out."""
         assert Settings(redact=redact).told_of(ValueError("card 4111")) == {"type": "ValueError"}
 
     def test_what_it_does_to_its_argument_is_its_own_business(self) -> None:
-        def clear(told: dict[str, str]) -> None:
-            told.clear()
+        def clear(details: dict[str, str]) -> None:
+            details.clear()
             raise OSError
 
         assert Settings(redact=clear).told_of(KeyError("k")) == {"type": "KeyError"}

@@ -34,8 +34,8 @@ def fails(text: str = "item 7") -> None:
     raise OutOfStock(text)
 
 
-def hide(told: dict[str, str]) -> dict[str, str]:
-    return {**told, "message": "hidden"}
+def hide(details: dict[str, str]) -> dict[str, str]:
+    return {**details, "message": "hidden"}
 
 
 @pytest.fixture
@@ -73,10 +73,10 @@ class TestPika:
             fails()
         except OutOfStock:
             channel.basic_reject(method.delivery_tag, requeue=False)
-        letter, told = ended(amqp, work)
-        assert (letter.body, told["reason"]) == (b"got", "application:no-stock")
-        assert (told["error"]["type"], told["error"]["message"]) == (f"{__name__}.OutOfStock", "hidden")
-        assert told["error"]["frame"].endswith(" in fails")
+        letter, header = ended(amqp, work)
+        assert (letter.body, header["reason"]) == (b"got", "application:no-stock")
+        assert (header["error"]["type"], header["error"]["message"]) == (f"{__name__}.OutOfStock", "hidden")
+        assert header["error"]["frame"].endswith(" in fails")
         amqp.publish("iterated", key=work)
         method, _, body = next(channel.consume(work, inactivity_timeout=10))
         assert body == b"iterated"
@@ -110,7 +110,7 @@ class TestPika:
             channel.basic_reject(tags[4], requeue=True)
         channel.basic_reject(tags[5], requeue=False)  # nothing failed
         letters = [ended(amqp, work) for _ in range(3)]
-        assert {told["reason"] for _, told in letters} == {"rejected"}
+        assert {header["reason"] for _, header in letters} == {"rejected"}
         assert sorted(letter.body for letter, _ in letters) == [b"1", b"2", b"5"]
         assert [amqp.take(work).redelivered for _ in range(2)] == [True, True]
 
@@ -129,8 +129,8 @@ class TestPika:
         except OutOfStock:
             channel.basic_consume(work, take)
             channel.start_consuming()
-        _, told = ended(amqp, work)
-        assert (told["reason"], told.get("error")) == ("rejected", None)
+        _, header = ended(amqp, work)
+        assert (header["reason"], header.get("error")) == ("rejected", None)
 
     def test_an_acknowledged_delivery_is_left_alone(self, work: str, amqp: Client, channel: Any) -> None:
         on_pika.declare_errors(channel)
@@ -173,15 +173,15 @@ class TestAioPika:
         with contextlib.suppress(OutOfStock):
             async with message.process():
                 fails()
-        letter, told = await asyncio.to_thread(ended, amqp, work)
-        assert (letter.body, told["reason"], told["error"]["message"]) == (b"got", "application:no-stock", "hidden")
+        letter, header = await asyncio.to_thread(ended, amqp, work)
+        assert (letter.body, header["reason"], header["error"]["message"]) == (b"got", "application:no-stock", "hidden")
         amqp.publish("iterated", key=work)
         async with queue.iterator() as messages:
-            async for one in messages:
+            async for delivery in messages:
                 try:
                     fails()
                 except OutOfStock:
-                    await one.nack(requeue=False)
+                    await delivery.nack(requeue=False)
                 break
         assert (await asyncio.to_thread(ended, amqp, work))[1]["error"]["frame"].endswith(" in fails")
 
@@ -193,8 +193,8 @@ class TestAioPika:
         with contextlib.suppress(OutOfStock):
             async with message.process():
                 fails()
-        _, told = await asyncio.to_thread(ended, amqp, work)
-        assert (told["reason"], told.get("error")) == ("rejected", None)
+        _, header = await asyncio.to_thread(ended, amqp, work)
+        assert (header["reason"], header.get("error")) == ("rejected", None)
 
     async def test_to_be_cancelled_is_no_error(
         self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
@@ -227,6 +227,6 @@ class TestAioPika:
 
         amqp.publish("one", key=work)
         tag = await queue.consume(take)
-        _, told = await asyncio.to_thread(ended, amqp, work)
+        _, header = await asyncio.to_thread(ended, amqp, work)
         await queue.cancel(tag)
-        assert told["error"]["type"] == f"{__name__}.OutOfStock"
+        assert header["error"]["type"] == f"{__name__}.OutOfStock"

@@ -55,7 +55,7 @@ def _loads_or_explains(data: bytes) -> None:
             findings = load_policies(Path(folder)).warnings
         except PolicyErrors as error:
             findings = error.findings
-        assert all(one.line >= 1 and one.message and one.file for one in findings)
+        assert all(finding.line >= 1 and finding.message and finding.file for finding in findings)
 
 
 @given(st.binary(max_size=300))
@@ -90,7 +90,7 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
     ]
     report = Report("p")
     assert yaml_tree.parse("\n".join(lines).encode(), report) is None
-    assert {one.code for one in report.findings} == {"DLX003"}
+    assert {finding.code for finding in report.findings} == {"DLX003"}
 
 
 @given(st.text(max_size=300))

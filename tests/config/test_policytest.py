@@ -33,7 +33,7 @@ def test_tests_in_a_file_with_capitals_are_found(tmp_path: Path) -> None:
         "version: 1\ntests: [{letter: {queue: rest}, expect: {decision: retry, policy: rest}}]"
     )
     for path in (tmp_path, tmp_path / "P.TEST.YAML"):
-        assert [one.passed for one in run_tests(path)] == [True]
+        assert [result.passed for result in run_tests(path)] == [True]
 
 
 # letter → expectation that holds
@@ -120,8 +120,10 @@ def test_a_test_that_is_wrong_is_refused_with_code_line_and_help(
     (tmp_path / "p.test.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(PolicyErrors) as raised:
         run_tests(tmp_path)
-    found = raised.value.findings
-    assert [(one.code, one.line) for one in found if words in one.message] == [(code, line)], raised.value
+    findings = raised.value.findings
+    assert [(finding.code, finding.line) for finding in findings if words in finding.message] == [(code, line)], (
+        raised.value
+    )
 
 
 def test_errors_of_policies_and_tests_are_told_together(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_errors_of_policies_and_tests_are_told_together(tmp_path: Path) -> None:
     (tmp_path / "p.test.yaml").write_text("version: 3", encoding="utf-8")
     with pytest.raises(PolicyErrors) as raised:
         run_tests(tmp_path)
-    assert [Path(one.file).name for one in raised.value.findings] == ["p.test.yaml", "p.yaml"]
+    assert [Path(finding.file).name for finding in raised.value.findings] == ["p.test.yaml", "p.yaml"]
     assert not raised.value.unreadable
 
 
@@ -144,7 +146,7 @@ def test_no_tests_are_no_success(tmp_path: Path) -> None:
 def test_one_file_of_tests_can_be_named(tmp_path: Path) -> None:
     results(tmp_path, ("queue: work.a", "decision: retry"))
     (tmp_path / "q.test.yaml").write_text("nonsense", encoding="utf-8")
-    assert [one.passed for one in run_tests(tmp_path / "p.test.yaml")] == [True]
+    assert [result.passed for result in run_tests(tmp_path / "p.test.yaml")] == [True]
 
 
 def test_a_file_of_tests_is_no_policy_and_one_that_is_named_otherwise_says_how(tmp_path: Path) -> None:
@@ -157,6 +159,6 @@ def test_a_file_of_tests_is_no_policy_and_one_that_is_named_otherwise_says_how(t
 
 def test_every_shipped_policy_keeps_its_promises() -> None:
     shipped = run_tests(SHIPPED)
-    assert [str(one) for one in shipped if not one.passed] == []
-    named = {one.case.expect.get("policy") for one in shipped} - {None}
+    assert [str(result) for result in shipped if not result.passed] == []
+    named = {result.case.expect.get("policy") for result in shipped} - {None}
     assert named == {policy.name for policy in load_policies(SHIPPED).policies.policies}

@@ -109,7 +109,7 @@ RULES: Final[Mapping[str, str]] = {
 @cache
 def functions(file: str) -> frozenset[str]:
     tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
-    return frozenset(one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 @pytest.mark.parametrize("where", sorted({*KEYS.values(), *RULES.values()}))

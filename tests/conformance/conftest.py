@@ -56,7 +56,7 @@ def run(broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory) -> Ite
     with ExitStack() as stack:
         resends = stack.enter_context(resending(broker))
         native, routed = (stack.enter_context(vhost_of(broker, kind)) for kind in ("native", "routed"))
-        scenarios = [one for one in SCENARIOS if resends or not one.needs_resend]
+        scenarios = [scenario for scenario in SCENARIOS if resends or not scenario.needs_resend]
         router = stack.enter_context(routing(routed, policy_file(SCENARIOS), folder))
         parked = stack.enter_context(Parked(routed))
         span_from = time.time()
@@ -111,31 +111,35 @@ def _played(
 ) -> dict[str, dict[str, Played]]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = {
-            (kind, one): pool.submit(_play, World(vhost, one.prefix, one.dies, parked, one.drops(version)), one)
-            for one in sorted(scenarios, key=lambda one: not one.needs_resend)  # what takes long begins first
+            (kind, scenario): pool.submit(
+                _play, World(vhost, scenario.prefix, scenario.dies, parked, scenario.drops(version)), scenario
+            )
+            for scenario in sorted(
+                scenarios, key=lambda scenario: not scenario.needs_resend
+            )  # what takes long begins first
             for kind, (vhost, parked) in worlds.items()
         }
     results: dict[str, dict[str, Played]] = {kind: {} for kind in worlds}
     for kind, (vhost, _) in worlds.items():
         with RawClient(vhost.amqp_url) as raw:
-            for one in scenarios:
-                results[kind][one.prefix] = _read(futures[kind, one], raw, (span_from, time.time()))
+            for scenario in scenarios:
+                results[kind][scenario.prefix] = _read(futures[kind, scenario], raw, (span_from, time.time()))
     return results
 
 
-def _play(world: World, one: Scenario, *, tries: int = 2) -> World:
+def _play(world: World, scenario: Scenario, *, tries: int = 2) -> World:
     """Played once more where a letter never left its own at-least-once queue.
 
     That hop is the broker's: in some one of a hundred plays its dead-letter worker does not start to send.
     """
     with world:
         try:
-            one.play(world)
+            scenario.play(world)
         except AssertionError as error:
             left = world.depths()
-            if tries == 1 or not one.needs_resend or f"{one.prefix}.s " not in left:
+            if tries == 1 or not scenario.needs_resend or f"{scenario.prefix}.s " not in left:
                 raise AssertionError(f"{error}; there are {left}") from error
-            return _play(world.cleared(), one, tries=tries - 1)
+            return _play(world.cleared(), scenario, tries=tries - 1)
     return world
 
 

@@ -123,7 +123,9 @@ ALLOWED: Final[Mapping[str, tuple[Look, str]]] = {
 
 def _ours_off(message: Seen) -> Seen:
     return replace(
-        message, redelivered=False, headers=tuple(one for one in message.headers if not one[0].startswith(OURS))
+        message,
+        redelivered=False,
+        headers=tuple(header for header in message.headers if not header[0].startswith(OURS)),
     )
 
 
@@ -152,10 +154,10 @@ def past(outcome: Outcome, names: Collection[str]) -> Outcome:
 
 
 def _lines(outcome: Outcome) -> list[str]:
-    return [line for queue, held in outcome.items() for message in held for line in _told(queue, message)]
+    return [line for queue, held in outcome.items() for message in held for line in _message_lines(queue, message)]
 
 
-def _told(queue: str, message: Seen) -> list[str]:
+def _message_lines(queue: str, message: Seen) -> list[str]:
     where = f"{queue}: {message.body[:60]!r} from {message.exchange!r} by {message.routing_key!r}"
     again = f" redelivered={message.redelivered} length={len(message.body)}"
     return [where + again, *(f"    {name} = {value}" for name, value in (*message.properties, *message.headers))]
@@ -166,8 +168,8 @@ def judge(native: Outcome, routed: Outcome, declared: Collection[str], possible:
 
     AssertionError says what is not so.
     """
-    expected, found = _lines(past(native, declared)), _lines(past(routed, declared))
-    assert found == expected, "\n".join(["differs by more than is declared", *ndiff(expected, found)])
-    for one in set(declared) - set(possible):
-        others = set(declared) - {one}
-        assert past(routed, others) != past(native, others), f"declared, but not seen: {one}"
+    expected, actual = _lines(past(native, declared)), _lines(past(routed, declared))
+    assert actual == expected, "\n".join(["differs by more than is declared", *ndiff(expected, actual)])
+    for difference in set(declared) - set(possible):
+        others = set(declared) - {difference}
+        assert past(routed, others) != past(native, others), f"declared, but not seen: {difference}"

@@ -50,18 +50,18 @@ def cell(scenario: Scenario, version: str) -> str:
 def render(columns: Columns) -> str:
     """The whole page."""
     rows = [
-        f"| {label(one)} | {one.says} | {' | '.join(_cell(columns, version, one) for version in VERSIONS)} |"
-        for one in SCENARIOS
+        f"| {label(row)} | {row.says} | {' | '.join(_cell(columns, version, row) for version in VERSIONS)} |"
+        for row in SCENARIOS
     ]
     return _HEAD + "\n".join(rows) + "\n\n## Differences\n\n" + "\n".join(_differences(columns)) + "\n"
 
 
-def _cell(columns: Columns, version: str, one: Scenario) -> str:
-    return columns.get(version, {}).get(label(one), UNSEEN)
+def _cell(columns: Columns, version: str, scenario: Scenario) -> str:
+    return columns.get(version, {}).get(label(scenario), UNSEEN)
 
 
 def _differences(columns: Columns) -> list[str]:
-    named = {name for column in columns.values() for said in column.values() for name in said.split("; ")}
+    named = {name for column in columns.values() for value in column.values() for name in value.split("; ")}
     seen = [f"* **{name}**: {why}." for name, (_, why) in ALLOWED.items() if name in named]
     unseen = [name for name in ALLOWED if name not in named]
     return [*seen, *([f"\nAllowed, and seen nowhere: {', '.join(unseen)}."] if unseen else [])]
@@ -74,8 +74,8 @@ def committed() -> dict[str, dict[str, str]]:
     for line in text.splitlines():
         cells = [part.strip() for part in line.strip("|").split("|")]
         if line.startswith("| ") and len(cells) == 2 + len(VERSIONS) and cells[0] != "scenario":
-            for version, said in zip(VERSIONS, cells[2:], strict=True):
-                columns[version][cells[0]] = said
+            for version, value in zip(VERSIONS, cells[2:], strict=True):
+                columns[version][cells[0]] = value
     return columns
 
 

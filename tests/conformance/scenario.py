@@ -42,7 +42,9 @@ class Scenario:
 
     def possible(self, version: str) -> tuple[str, ...]:
         """Of these differences those that are there only if a letter was held."""
-        return tuple(one for one in self.differences(version) if self.may_wait and one == "field order")
+        return tuple(
+            difference for difference in self.differences(version) if self.may_wait and difference == "field order"
+        )
 
     def drops(self, version: str) -> bool:
         """Whether RabbitMQ itself loses the letter on this version."""

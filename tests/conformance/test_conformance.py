@@ -14,9 +14,9 @@ from tests.conformance.scenarios import SCENARIOS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # the first one plays them all
 
 
-def _row(one: Scenario) -> ParameterSet:
-    marks = [pytest.mark.xfail(strict=True, reason=one.bug)] if one.bug else []
-    return pytest.param(one, id=one.prefix, marks=marks)
+def _row(scenario: Scenario) -> ParameterSet:
+    marks = [pytest.mark.xfail(strict=True, reason=scenario.bug)] if scenario.bug else []
+    return pytest.param(scenario, id=scenario.prefix, marks=marks)
 
 
 def check(run: Run, scenario: Scenario) -> None:
@@ -28,7 +28,7 @@ def check(run: Run, scenario: Scenario) -> None:
     judge(native.outcome, routed.outcome, scenario.differences(run.version), scenario.possible(run.version))
 
 
-@pytest.mark.parametrize("scenario", [_row(one) for one in SCENARIOS])
+@pytest.mark.parametrize("scenario", [_row(scenario) for scenario in SCENARIOS])
 def test_both_worlds_end_the_same(run: Run, scenario: Scenario) -> None:
     if scenario.prefix not in run.native:
         pytest.skip("needs a broker whose settings may be changed")
@@ -39,25 +39,26 @@ def test_the_page_says_what_was_seen(run: Run) -> None:
     if run.version not in VERSIONS:
         pytest.skip(f"the page has no column for RabbitMQ {run.version}")
     text = page.renewed(
-        run.version, {page.label(one): _seen(run, one) for one in SCENARIOS if one.prefix in run.native}
+        run.version,
+        {page.label(scenario): _seen(run, scenario) for scenario in SCENARIOS if scenario.prefix in run.native},
     )
     if page.WRITE:
         page.PAGE.write_text(text, encoding="utf-8")
     assert page.PAGE.read_text(encoding="utf-8") == text
 
 
-def _seen(run: Run, one: Scenario) -> str:
+def _seen(run: Run, scenario: Scenario) -> str:
     try:
-        check(run, one)
+        check(run, scenario)
     except AssertionError:
-        return f"**not equal**: {one.bug or 'see the test'}"
-    return page.cell(one, run.version)
+        return f"**not equal**: {scenario.bug or 'see the test'}"
+    return page.cell(scenario, run.version)
 
 
 def test_names_of_scenarios_are_their_own() -> None:
     for name in ("prefix", "number"):
         twice = [
-            one for one, times in Counter((getattr(row, name), row.kind) for row in SCENARIOS).items() if times > 1
+            value for value, times in Counter((getattr(row, name), row.kind) for row in SCENARIOS).items() if times > 1
         ]
         assert not twice, f"two scenarios of one {name}"
 

@@ -177,11 +177,11 @@ class Corner:
                 self._published += 1
                 self._client.publish(f"m{self._published}", key=queue, **dict(step.properties))
             return
-        found = [one for one in (self._client.get(queue) for _ in range(step.count)) if one is not None]
-        if step.what == "nack" and found:
-            found[-1].channel.basic_nack(found[-1].tag, multiple=True, requeue=False)
+        messages = [message for message in (self._client.get(queue) for _ in range(step.count)) if message is not None]
+        if step.what == "nack" and messages:
+            messages[-1].channel.basic_nack(messages[-1].tag, multiple=True, requeue=False)
         else:
-            for message in found:
+            for message in messages:
                 message.reject()
 
     def _at_rest(self) -> bool:

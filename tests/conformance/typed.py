@@ -66,18 +66,18 @@ def counted(value: bytes) -> bytes:
 
 
 def _properties(section: bytes) -> Fields:
-    flags, at, found = struct.unpack_from(">H", section)[0], 2, []
+    flags, at, fields = struct.unpack_from(">H", section)[0], 2, []
     for place, (name, kind) in enumerate(_PROPERTIES):
         if not flags & 1 << 15 - place:
             continue
         if kind == "s":
-            found.append((name, ("s", section[at + 1 : at + 1 + section[at]])))
+            fields.append((name, ("s", section[at + 1 : at + 1 + section[at]])))
             at += 1 + section[at]
         else:
             value, at = _value(kind, section, at)
-            found.append((name, (kind, value)))
+            fields.append((name, (kind, value)))
     assert at == len(section), "properties that do not fill the frame"
-    return tuple(found)
+    return tuple(fields)
 
 
 def _value(tag: str, data: bytes, at: int) -> tuple[Any, int]:

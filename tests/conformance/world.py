@@ -160,9 +160,9 @@ class World:
     def await_one(self, queue: str) -> Message:
         """The next message, unacknowledged."""
         name = self.name(queue)
-        found = eventually(lambda: self.amqp.get(name), WITHIN_S, every=LOOK_S)
-        assert found is not None
-        return found
+        message = eventually(lambda: self.amqp.get(name), WITHIN_S, every=LOOK_S)
+        assert message is not None
+        return message
 
     def fail(self, queue: str, count: int = 1) -> None:
         """The next messages, rejected one by one."""
@@ -195,8 +195,8 @@ class World:
         """So many are ready, some time soon."""
 
         def look() -> bool:
-            found = {short: self.amqp.depth(self.name(short)) for short in depths}
-            assert found == depths, f"{found}, wanted {depths}"
+            counts = {short: self.amqp.depth(self.name(short)) for short in depths}
+            assert counts == depths, f"{counts}, wanted {depths}"
             return True
 
         eventually(look, _within_s, every=LOOK_S)
@@ -222,8 +222,8 @@ class World:
         if self.parked is None:
             return
         self.causes[body] = cause
-        found = self.parked.found
-        eventually(lambda: self.body(body) in found, WITHIN_S, every=LOOK_S)
+        bodies = self.parked.found
+        eventually(lambda: self.body(body) in bodies, WITHIN_S, every=LOOK_S)
 
     def cleared(self) -> "World":
         """The same corner, emptied."""
@@ -235,12 +235,12 @@ class World:
 
     def depths(self) -> str:
         """What lies where in the vhost, in the router's queues and in those of the scenario; for people."""
-        found = self.vhost.get(f"queues/{self.vhost.quoted}?disable_stats=true&enable_queue_totals=true")
-        mine = (one for one in found if one["name"].startswith(("dlx-router.", f"{self.prefix}.")))
+        queues = self.vhost.get(f"queues/{self.vhost.quoted}?disable_stats=true&enable_queue_totals=true")
+        mine = (queue for queue in queues if queue["name"].startswith(("dlx-router.", f"{self.prefix}.")))
         return ", ".join(
-            f"{one['name']} {one['messages']} ({one.get('messages_unacknowledged', 0)} unacknowledged)"
-            for one in mine
-            if one.get("messages")
+            f"{queue['name']} {queue['messages']} ({queue.get('messages_unacknowledged', 0)} unacknowledged)"
+            for queue in mine
+            if queue.get("messages")
         )
 
     def read(self, raw: RawClient) -> dict[str, tuple[Seen, ...]]:
@@ -255,16 +255,16 @@ class World:
             return []
         mine = f"{self.prefix}:".encode()
         held = [message for body, copies in self.parked.found.items() if body.startswith(mine) for message in copies]
-        told = {message.body: json.loads(text(message.names["dlx-router"]))["cause"] for message in held}
-        assert told == {self.body(body): cause for body, cause in self.causes.items()}, "parked, and why"
+        causes = {message.body: json.loads(text(message.names["dlx-router"]))["cause"] for message in held}
+        assert causes == {self.body(body): cause for body, cause in self.causes.items()}, "parked, and why"
         return held
 
 
 def _all(raw: RawClient, queue: str) -> list[RawMessage]:
-    found = []
+    messages = []
     while (message := raw.get(queue)) is not None:
-        found.append(message)
-    return found
+        messages.append(message)
+    return messages
 
 
 Play = Callable[[World], None]

@@ -59,8 +59,8 @@ class Desk:
         """A list as JSON."""
         answer = self.web.get(path, params={**query, "format": "json"})
         assert answer.status_code == 200, answer.text
-        found: list[dict[str, object]] = answer.json()
-        return found
+        rows: list[dict[str, object]] = answer.json()
+        return rows
 
     def send(self, page: str, path: str, **fields: str) -> httpx.Response:
         """A form of this page; where it leads."""

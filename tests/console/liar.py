@@ -89,8 +89,8 @@ def whole(text: str) -> dict[str, Any]:
 
 
 def revision(text: str, *, now: bool) -> dict[str, Any]:
-    told = {"revision": text, "in_force_ms": WHEN, "is_in_force": now, "is_known": now, "policies": 1}
-    return {**told, "decided": {text: 7}, "first_ms": WHEN, "last_ms": WHEN}
+    base = {"revision": text, "in_force_ms": WHEN, "is_in_force": now, "is_known": now, "policies": 1}
+    return {**base, "decided": {text: 7}, "first_ms": WHEN, "last_ms": WHEN}
 
 
 def difference(text: str) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def task(text: str, **changed: Any) -> dict[str, Any]:
         "not_a_dead_letter_queue": False,
     }
     counts = {"seen": 3, "sent": 3, "left": 0, "unreadable": 0, "not_letters": 0, "meant": 3, "expected": 3}
-    told = {"group": "g1-1", "failed_queue": text, "reason": text, "letters": 3}
+    row = {"group": "g1-1", "failed_queue": text, "reason": text, "letters": 3}
     return {
         "id": "5cc63cdf0e4f",
         "spec": spec,
@@ -164,7 +164,7 @@ def task(text: str, **changed: Any) -> dict[str, Any]:
         "canary_passed": False,
         "meant": {"letters": 3, "is_exact": True},
         "came_back": 1,
-        "groups": [told],
+        "groups": [row],
         **changed,
     }
 
@@ -265,9 +265,9 @@ class Liar:
             "/audits": {"audits": [audit], "next": "7.a", "missing": missing},
         }
         if re.fullmatch("/letters/[^/]+", path):
-            found = whole(text)
-            found["event"]["headers"]["x-big"] = json.dumps(self.header)
-            return {"letters": [found]}
+            entry = whole(text)
+            entry["event"]["headers"]["x-big"] = json.dumps(self.header)
+            return {"letters": [entry]}
         if re.fullmatch("/searches/[0-9a-f]+", path):
             return saved_search(text)
         if re.fullmatch("/tasks/[0-9a-f]+(/(pause|resume|cancel))?", path):
@@ -317,6 +317,6 @@ async def logged_in(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
 
 def csrf(page: str) -> str:
     """What the page's forms carry."""
-    found = re.search(r'name="csrf" value="([^"]+)"', page)
-    assert found is not None, page
-    return found[1]
+    token = re.search(r'name="csrf" value="([^"]+)"', page)
+    assert token is not None, page
+    return token[1]

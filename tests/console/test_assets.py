@@ -12,12 +12,14 @@ OURS = {"console.css", "mark.svg"}
 
 
 def test_each_file_of_others_is_the_released_one_and_told() -> None:
-    listed = {one["file"]: one for one in json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["files"]}
-    assert {one.name for one in FOLDER.iterdir()} == OURS | {*listed} | {"manifest.json"}
-    for name, told in listed.items():
-        assert sha256((FOLDER / name).read_bytes()).hexdigest() == told["sha256"], name
-        assert told["version"] in told["source"]
-        assert told["license"]
+    listed = {
+        entry["file"]: entry for entry in json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["files"]
+    }
+    assert {path.name for path in FOLDER.iterdir()} == OURS | {*listed} | {"manifest.json"}
+    for name, entry in listed.items():
+        assert sha256((FOLDER / name).read_bytes()).hexdigest() == entry["sha256"], name
+        assert entry["version"] in entry["source"]
+        assert entry["license"]
 
 
 def test_an_address_changes_with_the_content() -> None:

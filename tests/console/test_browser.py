@@ -69,9 +69,9 @@ class Person:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda asked: None if asked.url.startswith(url) else self.elsewhere.append(asked.url))
 
-    def _heard(self, said: Any) -> None:
-        if said.type in {"error", "warning"}:
-            self.complaints.append(said.text)
+    def _heard(self, message: Any) -> None:
+        if message.type in {"error", "warning"}:
+            self.complaints.append(message.text)
 
     def log_in(self) -> None:
         self.page.goto("/")
@@ -83,9 +83,11 @@ class Person:
         """Nothing hides, sticks out or cannot be read."""
         if not self.page.evaluate("typeof axe === 'object'"):
             self.page.evaluate(f"{AXE};0")
-        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        assert len(found["passes"]) > 10, "axe looked at nothing"
-        broken = [(one["id"], [node["target"] for node in one["nodes"]]) for one in found["violations"]]
+        report = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        assert len(report["passes"]) > 10, "axe looked at nothing"
+        broken = [
+            (violation["id"], [node["target"] for node in violation["nodes"]]) for violation in report["violations"]
+        ]
         assert broken == [], name
         assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
             f"{name} is wider than the screen"
@@ -121,7 +123,7 @@ class Person:
     def leave(self) -> None:
         self.context.close()
         asked_for = ("404 (Not Found)", "422 (Unpr")  # /nowhere, and a zone that there is not
-        expected = [one for one in self.complaints if not any(words in one for words in asked_for)]
+        expected = [complaint for complaint in self.complaints if not any(words in complaint for words in asked_for)]
         assert (expected, self.elsewhere) == ([], [])
 
 
@@ -137,9 +139,9 @@ def test_every_page_can_be_read_by_everybody(desk: Desk, chromium: Any, theme: s
     person.look_at_all_widths(f"login-{theme}")
     person.log_in()
     letter = desk.rows("/letters", queue=queue)[0]["id"]
-    group = next(one["id"] for one in desk.rows("/groups") if one["failed_queue"] == queue)
-    told = {"queue": f"DLQ.{queue}", "vhost": desk.vhost.name, "kind": "redrive", "filter": SPRING}
-    counted = desk.send("/redrive", "/redrive", **told).headers["location"]
+    group = next(row["id"] for row in desk.rows("/groups") if row["failed_queue"] == queue)
+    form = {"queue": f"DLQ.{queue}", "vhost": desk.vhost.name, "kind": "redrive", "filter": SPRING}
+    counted = desk.send("/redrive", "/redrive", **form).headers["location"]
     for name, path in {
         "overview": "/",
         "groups": "/groups",
@@ -276,8 +278,8 @@ def test_no_link_of_any_page_leads_to_an_error(desk: Desk, chromium: Any) -> Non
         answer = person.page.goto(path)
         assert answer.status == 200, path
         assert answer.headers["content-security-policy"].startswith("default-src 'self'"), path
-        found = person.page.evaluate("[...document.querySelectorAll('a[href]')].map(one => one.getAttribute('href'))")
-        todo += [one for one in found if one.startswith("/")]
+        links = person.page.evaluate("[...document.querySelectorAll('a[href]')].map(one => one.getAttribute('href'))")
+        todo += [link for link in links if link.startswith("/")]
     assert len(kinds) >= 11, kinds
     person.leave()
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("newest")
 
 def consoles(router: Router) -> list[psutil.Process]:
     """Its processes that make pages."""
-    return [one for one in psutil.Process(router.pid).children() if "dlx_router.console" in one.cmdline()]
+    return [process for process in psutil.Process(router.pid).children() if "dlx_router.console" in process.cmdline()]
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def test_the_first_page_starts_it_and_the_routers_end_ends_it(router: Router) ->
         assert web.post("/logout", data={"csrf": "guessed"}).status_code == 403
         assert router.ask("/readyz")[0] == 200
         assert len(consoles(router)) == 1
-        for one in consoles(router):
-            one.kill()
+        for process in consoles(router):
+            process.kill()
         eventually(lambda: web.get("/login").status_code == 200, 20, every=0.2)
         assert "default-src 'self'" in web.get("/login").headers["content-security-policy"]
         web.post("/login", data={"token": TOKEN})
@@ -61,8 +61,8 @@ def test_who_sends_slowly_keeps_nobody_from_the_pages(router: Router) -> None:
     head = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\ntoken="
     with contextlib.ExitStack() as held:
         for _ in range(2 * AT_ONCE):
-            one = held.enter_context(socket.create_connection(("127.0.0.1", router.port)))
-            one.sendall(head)
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", router.port)))
+            connection.sendall(head)
         assert router.ask("/login")[0] == 200
 
 

@@ -122,8 +122,8 @@ def harmless(page: httpx.Response) -> Read:
     for tag, attrs in read.elements:
         assert not any(name.startswith("on") or name == "style" for name in attrs), (tag, attrs)
         for name in ("href", "src", "action", "hx-get"):
-            said = attrs.get(name)
-            assert said is None or (said[:1] in "/#" and not said.startswith("//")), (tag, attrs)
+            link = attrs.get(name)
+            assert link is None or (link[:1] in "/#" and not link.startswith("//")), (tag, attrs)
     seen = re.sub(r'<(input type="hidden"|option)[^>]*>', "", page.text)  # what comes back has to be what it was
     assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0e-\x1f\x7f]", seen)
     return read
@@ -145,7 +145,7 @@ async def test_every_page_shows_a_command_that_does_the_same() -> None:
     async with logged_in(console(Liar())) as client:
         for path in PATHS:
             page = (await client.get(path)).text
-            shown = [unescape(one) for one in re.findall(r'<p class="shell">.*?<code>(.*?)</code>', page)]
+            shown = [unescape(command) for command in re.findall(r'<p class="shell">.*?<code>(.*?)</code>', page)]
             assert shown, path
             for line in shown:
                 parsed(line)
@@ -192,15 +192,15 @@ LISTS = (
 async def test_every_list_is_a_file_too(form: str) -> None:
     async with logged_in(console(Liar("=1+1"))) as client:
         for path in LISTS:
-            found = await client.get(f"{path}{'&' if '?' in path else '?'}format={form}")
-            assert (found.status_code, found.headers["content-disposition"][:11]) == (200, "attachment;")
+            answer = await client.get(f"{path}{'&' if '?' in path else '?'}format={form}")
+            assert (answer.status_code, answer.headers["content-disposition"][:11]) == (200, "attachment;")
             if form == "csv":
-                rows = list(csv.reader(io.StringIO(found.text)))
-                assert not any(one.startswith("=") for row in rows for one in row)
-                assert any(one == "'=1+1" for row in rows for one in row)
+                rows = list(csv.reader(io.StringIO(answer.text)))
+                assert not any(cell.startswith("=") for row in rows for cell in row)
+                assert any(cell == "'=1+1" for row in rows for cell in row)
             else:
-                assert "=1+1" in found.text
-                assert found.json()
+                assert "=1+1" in answer.text
+                assert answer.json()
 
 
 async def test_a_header_of_a_megabyte_is_shown_by_its_beginning() -> None:
@@ -220,7 +220,7 @@ async def test_what_a_lease_did_to_a_letter_is_told_and_leads_to_no_task() -> No
     assert text.count(f"lease {LEASE}") == 3
     leads = [attrs["href"] for tag, attrs in page.elements if tag == "a" and "/tasks/" in (attrs.get("href") or "")]
     assert leads, "of the steps that a task made"
-    assert not any(LEASE in (one or "") for one in leads)
+    assert not any(LEASE in (link or "") for link in leads)
 
 
 async def test_an_answer_that_has_no_end_costs_only_its_page() -> None:
@@ -331,8 +331,8 @@ async def test_a_change_is_made_by_our_own_forms_only(path: str, given: dict[str
     liar = Liar()
     async with logged_in(console(liar)) as client:
         word = csrf((await client.get("/groups")).text)
-        told = {**given, "data": {"csrf": word}} if given.get("data", {}).get("csrf") == "TRUE" else given
-        answer = await client.post(path, **told)
+        request = {**given, "data": {"csrf": word}} if given.get("data", {}).get("csrf") == "TRUE" else given
+        answer = await client.post(path, **request)
         assert answer.status_code in {403, 413, 415}
         harmless(answer)
         assert liar.asked == []
@@ -422,10 +422,10 @@ class Counted(Liar):
         self.kind, self.sent = kind, sent
 
     def answers(self, path: str) -> dict[str, Any] | None:
-        found = super().answers(path)
-        if found is not None and path.startswith("/tasks/") and "spec" in found:
-            found["spec"]["kind"], found["counts"]["sent"] = self.kind, self.sent
-        return found
+        answer = super().answers(path)
+        if answer is not None and path.startswith("/tasks/") and "spec" in answer:
+            answer["spec"]["kind"], answer["counts"]["sent"] = self.kind, self.sent
+        return answer
 
 
 @pytest.mark.parametrize(("kind", "sent"), [("redrive", 0), ("discard", 0), ("export", 3)])
@@ -444,10 +444,10 @@ async def test_a_dry_run_that_counted_nothing_or_for_a_script_starts_nothing(kin
 
 class Unredacted(Liar):
     def answers(self, path: str) -> dict[str, Any] | None:
-        found = super().answers(path)
-        for one in (found or {}).get("letters", []) if path != "/letters" else []:
-            one["event"]["redacted"] = []
-        return found
+        answer = super().answers(path)
+        for letter in (answer or {}).get("letters", []) if path != "/letters" else []:
+            letter["event"]["redacted"] = []
+        return answer
 
 
 async def test_a_body_that_nobody_changed_is_not_sent() -> None:
@@ -472,9 +472,9 @@ async def test_nothing_that_people_write_breaks_a_page() -> None:
     async with logged_in(console(Liar())) as client:
         for path in PATHS:
             for text in HOSTILE:
-                said = text.encode("utf-8", "surrogatepass").decode("latin-1")
+                raw = text.encode("utf-8", "surrogatepass").decode("latin-1")
                 for name in ("queue", "vhost", "cursor", "offset", "format", "q", "filter"):
-                    page = await client.get(path, params={name: said})
+                    page = await client.get(path, params={name: raw})
                     assert page.status_code < 500, (path, name, text)
         for path in ("/nowhere", "/letters/..%2f..", "/at/two/", "/static/../app.py", "/static/nothing.js"):
             assert (await client.get(path)).status_code == 404
@@ -514,15 +514,15 @@ class Several(Liar):
     """Three queues, the second one without an oldest letter."""
 
     def answers(self, path: str) -> dict[str, Any] | None:
-        found = super().answers(path)
-        if path == "/queues" and found is not None:
-            (one,) = found["failed"]
+        answer = super().answers(path)
+        if path == "/queues" and answer is not None:
+            (row,) = answer["failed"]
             many = [("b", 3, 30, 5), ("a", 1, None, 9), ("c", 2, 10, 7)]
-            found["failed"] = [
-                {**one, "failed_queue": name, "states": {"dead": n}, "oldest_ms": ms, "last_ms": last}
+            answer["failed"] = [
+                {**row, "failed_queue": name, "states": {"dead": n}, "oldest_ms": ms, "last_ms": last}
                 for name, n, ms, last in many
             ]
-        return found
+        return answer
 
 
 @pytest.mark.parametrize(
@@ -537,9 +537,9 @@ async def test_a_list_comes_in_the_order_that_its_address_asks_for(sort: str, or
         rows = (await client.get("/", params={"sort": sort, "format": "json"})).json()
         page = (await client.get("/", params={"sort": sort, "x": "<y>"})).text
     assert "".join(row["failed_queue"] for row in rows) == order
-    said = [str(attrs["aria-sort"]) for tag, attrs in Read(page).elements if tag == "th" and "aria-sort" in attrs]
-    assert sorted(said)[:1] != ["none"]
-    assert said.count("none") == len(said) - 1, "one column says that it is in order"
+    directions = [str(attrs["aria-sort"]) for tag, attrs in Read(page).elements if tag == "th" and "aria-sort" in attrs]
+    assert sorted(directions)[:1] != ["none"]
+    assert directions.count("none") == len(directions) - 1, "one column says that it is in order"
     assert "x=%3Cy%3E" in page, "what else the address says stays"
 
 
@@ -570,11 +570,11 @@ async def test_a_note_is_kept_as_it_was_written_and_an_empty_one_is_refused() ->
     liar = Liar()
     async with logged_in(console(liar)) as client:
         word = csrf((await client.get("/letters/4f2445e91123")).text)
-        told = {"csrf": word, "queue": "q", "text": "  first line\r\n<b>second</b> "}
-        kept = await client.post("/letters/4f/comment", data=told)
+        fields = {"csrf": word, "queue": "q", "text": "  first line\r\n<b>second</b> "}
+        kept = await client.post("/letters/4f/comment", data=fields)
         assert (kept.status_code, kept.headers["location"]) == (303, "/letters/4f?queue=q")
         assert liar.asked == [("POST", "/letters/4f/comments", {"text": "first line\n<b>second</b>"})]
-        empty = await client.post("/letters/4f/comment", data={**told, "text": " \n "})
+        empty = await client.post("/letters/4f/comment", data={**fields, "text": " \n "})
         assert (empty.status_code, "note is empty" in empty.text, len(liar.asked)) == (422, True, 1)
 
 
@@ -599,28 +599,28 @@ async def test_two_revisions_stand_beside_each_other_and_why_they_cannot_is_said
         assert '<option value="plain1" selected>' in choice, "the newest that is not in force"
         assert "<h2>Decisions</h2>" not in choice
     async with logged_in(console(Forgetful())) as client:
-        told = await client.get("/policies/diff?a=000000000000")
-        assert (told.status_code, "there is no plain" in told.text) == (200, True)
+        answer = await client.get("/policies/diff?a=000000000000")
+        assert (answer.status_code, "there is no plain" in answer.text) == (200, True)
 
 
 class Before(Liar):
     """A router of a version that says less."""
 
     def answers(self, path: str) -> dict[str, Any] | None:
-        found = super().answers(path)
-        for one in (found or {}).get("failed", []):
+        answer = super().answers(path)
+        for queue in (answer or {}).get("failed", []):
             for name in ("oldest_ms", "policy", "breaker"):
-                del one[name]
+                del queue[name]
         if path == "/searches":
             return None
-        for one in (found or {}).get("letters", []) if path.startswith("/letters") else ():
-            one.pop("comments", None)
-            for step in one.get("journey", ()):
+        for letter in (answer or {}).get("letters", []) if path.startswith("/letters") else ():
+            letter.pop("comments", None)
+            for step in letter.get("journey", ()):
                 step.pop("revision", None)
                 step.pop("rules", None)
         for name in ("missing", "next") if path in {"/queues", "/audits", "/groups"} else ():
-            (found or {}).pop(name, None)
-        return {**(found or {}), "next": None} if path == "/groups" else found
+            (answer or {}).pop(name, None)
+        return {**(answer or {}), "next": None} if path == "/groups" else answer
 
 
 async def test_a_router_of_before_is_shown_as_far_as_it_says() -> None:

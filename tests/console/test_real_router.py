@@ -14,7 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.plain_http import NO_TLS
 
 
-def said(desk: Desk, path: str, words: str) -> str:
+def page_with(desk: Desk, path: str, words: str) -> str:
     """The page, once these words stand there."""
     page = desk.web.get(path).text
     return page if words in page else ""
@@ -23,10 +23,10 @@ def said(desk: Desk, path: str, words: str) -> str:
 @pytest.mark.usefixtures("newest")
 def test_every_page_answers_and_says_what_the_router_knows(desk: Desk) -> None:
     desk.kill("pages.orders", 3)
-    overview = eventually(lambda: said(desk, "/", "DLQ.pages.orders"), 20)
+    overview = eventually(lambda: page_with(desk, "/", "DLQ.pages.orders"), 20)
     assert "Ready" in overview
     assert "olga · operator" in overview
-    group = next(one for one in desk.rows("/groups") if one["failed_queue"] == "pages.orders")
+    group = next(row for row in desk.rows("/groups") if row["failed_queue"] == "pages.orders")
     assert "order &lt;n&gt; timed out" in desk.web.get(f"/groups/{group['id']}").text
     letter = desk.rows("/letters", queue="pages.orders")[0]
     shown = desk.web.get(f"/letters/{letter['id']}").text
@@ -63,7 +63,7 @@ def test_a_note_is_kept_by_the_form_and_shown_with_who_and_when(desk: Desk) -> N
 @pytest.mark.usefixtures("newest")
 def test_revisions_are_chosen_from_a_list_and_compared(desk: Desk) -> None:
     desk.kill("compared.orders", 2)
-    page = eventually(lambda: said(desk, f"/policies/diff?vhost={desk.vhost.name}", "in force · since"), 30)
+    page = eventually(lambda: page_with(desk, f"/policies/diff?vhost={desk.vhost.name}", "in force · since"), 30)
     assert '<option value="in-force" selected>' in page
     same = desk.web.get("/policies/diff", params={"a": "in-force", "vhost": desk.vhost.name}).text
     assert "Both decide alike" in same
@@ -77,22 +77,22 @@ def test_revisions_are_chosen_from_a_list_and_compared(desk: Desk) -> None:
 def test_letters_are_looked_for_by_a_time_as_people_write_it(desk: Desk) -> None:
     desk.kill("times.orders", 2)
     now = datetime.now(UTC)
-    for since, found in ((now - timedelta(hours=1), 2), (now + timedelta(hours=1), 0)):
-        said = f"{since:%Y-%m-%dT%H:%M:%S}"
-        assert len(desk.rows("/letters", queue="times.orders", since_ms=said)) == found
+    for since, count in ((now - timedelta(hours=1), 2), (now + timedelta(hours=1), 0)):
+        moment = f"{since:%Y-%m-%dT%H:%M:%S}"
+        assert len(desk.rows("/letters", queue="times.orders", since_ms=moment)) == count
         page = desk.web.get("/letters", params={"since_ms": str(int(since.timestamp() * 1000))}).text
-        assert (f'value="{said}"' in page, f"--since {said}Z" in page) == (True, True)
+        assert (f'value="{moment}"' in page, f"--since {moment}Z" in page) == (True, True)
 
 
 def test_a_filtered_redrive_from_the_form_to_the_letters(desk: Desk) -> None:
     desk.kill("flow.orders", 6)
-    told = {
+    form = {
         "queue": "DLQ.flow.orders",
         "vhost": desk.vhost.name,
         "kind": "redrive",
         "filter": 'body("/coupon") == "SPRING"',
     }
-    counted = desk.send("/redrive", "/redrive", **told)
+    counted = desk.send("/redrive", "/redrive", **form)
     assert counted.status_code == 303, counted.text
     page = counted.headers["location"]
     eventually(lambda: "Type <strong>3</strong>" in desk.web.get(page).text or None, 20, every=0.2)
@@ -109,7 +109,7 @@ def test_a_filtered_redrive_from_the_form_to_the_letters(desk: Desk) -> None:
 
 def test_one_letter_goes_back_by_one_button_and_another_one_changed(desk: Desk) -> None:
     desk.kill("one.orders", 2)
-    first, second = (str(one["id"]) for one in desk.rows("/letters", queue="one.orders"))
+    first, second = (str(letter["id"]) for letter in desk.rows("/letters", queue="one.orders"))
     lies = {"vhost": desk.vhost.name, "queue": "DLQ.one.orders"}
     assert desk.send(f"/letters/{first}", f"/letters/{first}/send-back", **lies).status_code == 303
     desk.amqp.take("one.orders", 20)
@@ -129,8 +129,8 @@ def test_one_letter_goes_back_by_one_button_and_another_one_changed(desk: Desk) 
 @pytest.mark.usefixtures("newest")
 def test_a_task_is_paused_resumed_and_cancelled(desk: Desk) -> None:
     desk.kill("slow.orders", 4)
-    told = {"queue": "DLQ.slow.orders", "vhost": desk.vhost.name, "kind": "redrive"}
-    page = desk.send("/redrive", "/redrive", **told).headers["location"]
+    form = {"queue": "DLQ.slow.orders", "vhost": desk.vhost.name, "kind": "redrive"}
+    page = desk.send("/redrive", "/redrive", **form).headers["location"]
     eventually(lambda: "Type <strong>4</strong>" in desk.web.get(page).text or None, 20, every=0.2)
     begun = desk.send(page, page.replace("?", "/start?"), letters="4", rate="0.2").headers["location"]
     for verb, state in (("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")):
@@ -142,14 +142,14 @@ def test_a_task_is_paused_resumed_and_cancelled(desk: Desk) -> None:
 @pytest.mark.usefixtures("newest")
 def test_a_group_is_decided_about_and_the_audit_says_who_did_it(desk: Desk) -> None:
     desk.kill("group.orders", 1, error="<b>no</b> stock")
-    group = next(one for one in desk.rows("/groups") if one["failed_queue"] == "group.orders")
+    group = next(row for row in desk.rows("/groups") if row["failed_queue"] == "group.orders")
     path = f"/groups/{group['id']}"
     assert desk.send(path, path, state="resolved", note="=fixed <i>in</i> 1.4").status_code == 303
     page = desk.web.get(path).text
     assert ">resolved</span>" in page
     assert "=fixed &lt;i&gt;in&lt;/i&gt; 1.4" in page
     assert "'=fixed" in desk.web.get("/groups?format=csv").text
-    audit = eventually(lambda: said(desk, "/audit", "group.set"), 20)
+    audit = eventually(lambda: page_with(desk, "/audit", "group.set"), 20)
     assert "olga" in audit
 
 
@@ -166,8 +166,8 @@ def test_a_page_takes_little_time(desk: Desk) -> None:
 
 def counted(desk: Desk, queue: str, letters: int) -> str:
     """The page of a dry run that is done."""
-    told = {"queue": f"DLQ.{queue}", "vhost": desk.vhost.name, "kind": "redrive"}
-    page = desk.send("/redrive", "/redrive", **told).headers["location"]
+    form = {"queue": f"DLQ.{queue}", "vhost": desk.vhost.name, "kind": "redrive"}
+    page = desk.send("/redrive", "/redrive", **form).headers["location"]
     eventually(lambda: f"Type <strong>{letters}</strong>" in desk.web.get(page).text or None, 20, every=0.2)
     return page
 
@@ -178,10 +178,10 @@ def test_of_two_people_who_send_back_the_same_letters_one_does_and_the_other_is_
     with httpx.Client(base_url=desk.url, timeout=20, trust_env=False, verify=NO_TLS) as web:
         assert web.post("/login", data={"token": TOKEN}).status_code == 303
         people = desk, replace(desk, web=web)
-        pages = [counted(one, "two.orders", 3) for one in people]
+        pages = [counted(person, "two.orders", 3) for person in people]
         first, second = (
-            one.send(page, page.replace("?", "/start?"), letters="3", rate="0.2")
-            for one, page in zip(people, pages, strict=True)
+            person.send(page, page.replace("?", "/start?"), letters="3", rate="0.2")
+            for person, page in zip(people, pages, strict=True)
         )
         assert (first.status_code, second.status_code) == (303, 409)
         task = first.headers["location"]

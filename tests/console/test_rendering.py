@@ -80,12 +80,12 @@ def test_no_cell_of_a_sheet_is_a_formula_and_all_come_back(texts: list[str]) -> 
     columns = [str(number) for number in range(len(texts))]
     rows = list(csv.reader(io.StringIO(as_csv(columns, [dict(zip(columns, texts, strict=True))]), newline="")))
     assert len(rows) == 2
-    for said in rows[1]:
-        assert not said.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    for value in rows[1]:
+        assert not value.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
 
 
 def test_numbers_stay_numbers_in_a_sheet() -> None:
-    assert [cell(one) for one in (-3, 0, 1.5, None, True, "x", "-3", {"a": 1})] == [
+    assert [cell(value) for value in (-3, 0, 1.5, None, True, "x", "-3", {"a": 1})] == [
         "-3",
         "0",
         "1.5",
@@ -98,14 +98,14 @@ def test_numbers_stay_numbers_in_a_sheet() -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_an_address_keeps_the_names_in_it(one: str, other: str) -> None:
-    address = query("/letters", {"queue": one}, q=other)
+def test_an_address_keeps_the_names_in_it(name: str, other: str) -> None:
+    address = query("/letters", {"queue": name}, q=other)
     assert address.isascii()
     assert not set(address) & set("\"'<> \n")
-    found = parse_qs(urlsplit(address).query, keep_blank_values=True, errors="surrogateescape")
-    if not any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) < 0xE000 for char in one + other):
-        assert found.get("queue", [""]) == [one]
-        assert found.get("q", [""]) == [other]
+    fields = parse_qs(urlsplit(address).query, keep_blank_values=True, errors="surrogateescape")
+    if not any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) < 0xE000 for char in name + other):
+        assert fields.get("queue", [""]) == [name]
+        assert fields.get("q", [""]) == [other]
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_a_moment_is_ms_or_a_time_in_utc(said: str, ms: str) -> None:
 
 @given(st.text(), st.integers(1, 50))
 def test_what_is_cut_says_how_much_is_missing(text: str, most: int) -> None:
-    said = cut(text, most)
-    assert said == text if len(text) <= most else said.endswith(f"({len(text) - most:,} more characters)")
+    short = cut(text, most)
+    assert short == text if len(text) <= most else short.endswith(f"({len(text) - most:,} more characters)")
 
 
 @given(st.binary(max_size=100))
@@ -171,17 +171,17 @@ def test_bytes_in_rows_of_sixteen(data: bytes) -> None:
 def test_a_course_has_each_moment_of_its_time_once(moments: list[int], since: int, until: int) -> None:
     bars = course(moments, since, until)
     assert len(bars) == BARS
-    assert sum(bars) == sum(since <= one <= until for one in moments)
+    assert sum(bars) == sum(since <= moment <= until for moment in moments)
 
 
 def parsed(line: str) -> dict[str, Any]:
     """What the command line would be given: the shown command is a true one."""
     words = shlex.split(line)
     assert words.pop(0) == "dlx-router"
-    found: Any = typer.main.get_command(app)
-    while isinstance(found, TyperGroup) and words:
-        found = found.commands[words.pop(0)]
-    context = found.make_context("x", words)
+    node: Any = typer.main.get_command(app)
+    while isinstance(node, TyperGroup) and words:
+        node = node.commands[words.pop(0)]
+    context = node.make_context("x", words)
     params: dict[str, Any] = context.params
     return params
 

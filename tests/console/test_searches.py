@@ -17,13 +17,13 @@ TWO_HOURS: Final = "since_ms=2026-01-31T13:00&until_ms=2026-01-31T15:00&zone=Eur
 
 def hidden(page: str, action: str) -> dict[str, str]:
     """What the form of this action sends, as a browser would."""
-    inside, found = False, dict[str, str]()
+    inside, fields = False, dict[str, str]()
     for tag, attrs in Read(page).elements:
         if tag == "form":
             inside = attrs.get("action") == action
         elif inside and tag == "input" and attrs.get("type") == "hidden":
-            found[str(attrs["name"])] = str(attrs["value"])
-    return found
+            fields[str(attrs["name"])] = str(attrs["value"])
+    return fields
 
 
 async def test_a_list_saves_what_it_shows_with_its_times_as_moments() -> None:
@@ -42,8 +42,8 @@ async def test_a_list_saves_what_it_shows_with_its_times_as_moments() -> None:
         {"name": "Late", "vhost": vhost, "page": "letters", "filter": wanted},
         {"name": "G", "vhost": vhost, "page": "groups", "filter": {"queue": "orders", "sort": "deaths"}},
     ]
-    found = parse_qs(urlsplit(answer.headers["location"]).query)
-    assert (answer.status_code, found["sort"], found["since_ms"]) == (303, ["last"], [str(WHEN)])
+    params = parse_qs(urlsplit(answer.headers["location"]).query)
+    assert (answer.status_code, params["sort"], params["since_ms"]) == (303, ["last"], [str(WHEN)])
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -52,7 +52,9 @@ async def test_a_name_of_others_is_text_and_leads_to_the_list_alone(text: str) -
         for path in ("/letters?queue=q", "/groups", "/searches"):
             page = harmless(await client.get(path))
             links = [str(attrs["href"]) for tag, attrs in page.elements if tag == "a" and attrs.get("href")]
-            assert any(urlsplit(unescape(one)).path == "/letters" and f"since_ms={WHEN}" in one for one in links), path
+            assert any(urlsplit(unescape(link)).path == "/letters" and f"since_ms={WHEN}" in link for link in links), (
+                path
+            )
 
 
 async def test_who_may_only_look_finds_searches_and_can_neither_save_nor_delete_them() -> None:

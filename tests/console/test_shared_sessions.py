@@ -52,14 +52,14 @@ async def log_in(client: httpx.AsyncClient, token: str) -> str:
 
 
 async def test_a_session_that_began_at_one_replica_holds_at_all(pair: tuple[Replica, Replica]) -> None:
-    first, second = (console(one) for one in pair)
-    async with browser(first) as one, browser(second) as other:
-        cookie = await log_in(one, OLGA)
+    first, second = (console(replica) for replica in pair)
+    async with browser(first) as client, browser(second) as other:
+        cookie = await log_in(client, OLGA)
         assert OLGA not in cookie + json.dumps(contents(cookie))
         other.cookies.set("dlx_console", cookie)
         page = await other.get("/policies")
         assert (page.status_code, "olga · operator" in page.text) == (200, True)
-        theme = {"csrf": csrf((await one.get("/policies")).text), "theme": "dark"}
+        theme = {"csrf": csrf((await client.get("/policies")).text), "theme": "dark"}
         assert (await other.post("/theme", data=theme)).status_code == 303, "a form of the one, sent to the other"
         assert (await other.post("/theme", data={**theme, "csrf": "guessed"})).status_code == 403
         assert (await other.post("/theme", data={"theme": "dark"})).status_code == 403
@@ -67,13 +67,13 @@ async def test_a_session_that_began_at_one_replica_holds_at_all(pair: tuple[Repl
 
 async def test_a_token_that_is_taken_back_ends_its_sessions_at_every_replica(pair: tuple[Replica, Replica]) -> None:
     first, second = pair
-    async with browser(console(first)) as one, browser(console(second)) as other:
-        other.cookies.set("dlx_console", await log_in(one, ANN))
+    async with browser(console(first)) as client, browser(console(second)) as other:
+        other.cookies.set("dlx_console", await log_in(client, ANN))
         assert (await other.get("/policies")).status_code == 200
         text = second.tokens_file.read_text(encoding="utf-8")
         second.tokens_file.write_text(text.replace(ANN, "ann-another-" + "x" * 20), encoding="utf-8")
         assert (await other.get("/policies")).headers["location"].startswith("/login")
-        assert (await one.get("/policies")).status_code == 200, "there the file is as it was"
+        assert (await client.get("/policies")).status_code == 200, "there the file is as it was"
 
 
 async def test_a_role_that_changes_changes_its_sessions(pair: tuple[Replica, Replica]) -> None:
@@ -138,10 +138,10 @@ def test_nothing_of_a_pass_can_be_changed(member: str, value: object) -> None:
     passes = Passes(KEY)
     word, session = passes.begin("digest", NOW)
     kind, data, mac = word.split(".")
-    told = json.loads(urlsafe_b64decode(data))
-    is_same = told[member] == value
-    told[member] = value
-    forged = f"{kind}.{urlsafe_b64encode(json.dumps(told, separators=(',', ':')).encode()).decode()}.{mac}"
+    claims = json.loads(urlsafe_b64decode(data))
+    is_same = claims[member] == value
+    claims[member] = value
+    forged = f"{kind}.{urlsafe_b64encode(json.dumps(claims, separators=(',', ':')).encode()).decode()}.{mac}"
     assert (passes.session(forged, NOW) == session) == is_same
     assert Passes(b"x" * 32).session(word, NOW) is None
     assert Passes().session(word, NOW) is None
@@ -165,9 +165,9 @@ def test_a_pass_stands_for_its_token_and_for_no_other(tmp_path: Path) -> None:
     tokens, passes = Tokens(file), Passes(KEY)
     for token, name in ((ANN, "a"), (BOB, "b")):
         word, session = passes.begin(Tokens.digest(token), NOW)
-        found = passes.caller(word, tokens, NOW)
-        assert found is not None
-        assert found.name == name
+        viewer = passes.caller(word, tokens, NOW)
+        assert viewer is not None
+        assert viewer.name == name
         passes.end(session)
         assert passes.caller(word, tokens, NOW) is None
     word, _ = passes.begin("0" * 64, NOW)
@@ -180,8 +180,8 @@ SSO: Final = SingleSignOn("10.0.0.5,10.1.0.0/16,fd00::/64", "sre=admin,ops=opera
 
 
 def headers(user: str | None = "ann", groups: str = "ops") -> list[tuple[bytes, bytes]]:
-    told = [(b"host", b"x"), (b"x-forwarded-groups", groups.encode())]
-    return told if user is None else [*told, (b"x-forwarded-user", user.encode())]
+    pairs = [(b"host", b"x"), (b"x-forwarded-groups", groups.encode())]
+    return pairs if user is None else [*pairs, (b"x-forwarded-user", user.encode())]
 
 
 @pytest.mark.parametrize("peer", ["10.0.0.5", "10.1.200.3", "::ffff:10.0.0.5", "fd00::1"])
@@ -273,8 +273,8 @@ async def test_nobody_vouches_for_themselves(pair: tuple[Replica, Replica]) -> N
     foreign = second.context.passes.vouch("root", Role.ADMIN, wall_ms())
     old = first.context.passes.vouch("root", Role.ADMIN, wall_ms() - of_passes.PERSON_MS)
     kind, data, mac = first.context.passes.vouch("ann", Role.VIEWER, wall_ms()).split(".")
-    told = {**json.loads(urlsafe_b64decode(data)), "r": "ADMIN"}
-    forged = f"{kind}.{urlsafe_b64encode(json.dumps(told).encode()).decode()}.{mac}"
+    claims = {**json.loads(urlsafe_b64decode(data)), "r": "ADMIN"}
+    forged = f"{kind}.{urlsafe_b64encode(json.dumps(claims).encode()).decode()}.{mac}"
     for word in (foreign, old, forged, "dlxp.e30=.", "dlxp..", f"dlxs.{data}.{mac}"):
         assert (await first.ask("GET", "/status", word))[0] == 401
         async with browser(console(first)) as client:

@@ -38,9 +38,9 @@ async def test_who_sends_slowly_keeps_nobody_out() -> None:
     """A login is asked for by anybody: sixteen that were never whole were all that the console answered."""
     app = console(Liar())
     slow = [Slow() for _ in range(3 * AT_ONCE)]
-    sending = [asyncio.ensure_future(app(one.scope, one.pieces.get, one.send)) for one in slow]
-    for one in slow:
-        one.give(b"token=")
+    sending = [asyncio.ensure_future(app(sender.scope, sender.pieces.get, sender.send)) for sender in slow]
+    for sender in slow:
+        sender.give(b"token=")
     try:
         async with logged_in(app) as client:
             assert (await client.get("/groups")).status_code == 200
@@ -71,11 +71,11 @@ async def test_what_is_held_of_bodies_has_a_bound(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(guard, "MAX_BODIES_BYTES", 3_000_000)
     app = console(Liar())
     slow = [Slow() for _ in range(4)]
-    sending = [asyncio.ensure_future(app(one.scope, one.pieces.get, one.send)) for one in slow]
-    for one in slow:
-        one.give(b"x" * 1_000_000)
+    sending = [asyncio.ensure_future(app(sender.scope, sender.pieces.get, sender.send)) for sender in slow]
+    for sender in slow:
+        sender.give(b"x" * 1_000_000)
     try:
-        await soon(lambda: [one.status for one in slow] == [0, 0, 0, 503])
+        await soon(lambda: [sender.status for sender in slow] == [0, 0, 0, 503])
         async with browser(app) as client:
             assert (await client.get("/login")).status_code == 200
     finally:

@@ -38,22 +38,22 @@ SECONDS: Final = st.integers(1, 253_402_300_798 - 86_400)  # up to the last day 
 @given(SECONDS, st.sampled_from(PLACES))
 def test_a_shown_time_is_one_moment_whatever_the_zone(second: int, zone: str) -> None:
     with shown_in(zone):
-        said = stamp(second * 1000 + 7)
+        text = stamp(second * 1000 + 7)
         (machine,) = re.findall('datetime="([^"]+)"', when(second * 1000 + 7))
-        assert f">{said}</time>" in when(second * 1000 + 7)
-        assert f'title="{said}"' in ago(second * 1000 + 7)
+        assert f">{text}</time>" in when(second * 1000 + 7)
+        assert f'title="{text}"' in ago(second * 1000 + 7)
     moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=second * 1000 + 7)
     assert datetime.fromisoformat(machine) == moment
     assert machine.endswith("+00:00")
-    assert datetime.fromisoformat(said.replace(" UTC", "+00:00").replace(" +", "+").replace(" -", "-")) == moment
+    assert datetime.fromisoformat(text.replace(" UTC", "+00:00").replace(" +", "+").replace(" -", "-")) == moment
 
 
 @given(SECONDS, st.sampled_from(PLACES))
 def test_a_field_of_any_zone_gives_back_its_second_unless_the_clock_shows_it_twice(second: int, zone: str) -> None:
     field = moment_field(str(second * 1000 + 999), zone)
-    found = {moment_ms(field, zone), moment_ms(field, zone, is_end=True)}
-    assert str(second * 1000) in found
-    assert (len(found) == 2) == bool(twice(field, zone))
+    readings = {moment_ms(field, zone), moment_ms(field, zone, is_end=True)}
+    assert str(second * 1000) in readings
+    assert (len(readings) == 2) == bool(twice(field, zone))
 
 
 @given(st.datetimes(), st.sampled_from(PLACES))
@@ -85,7 +85,7 @@ def test_a_time_that_the_clocks_have_twice_takes_in_both_hours_and_says_so() -> 
     assert int(moment_ms(TWICE, BERLIN, is_end=True)) - int(moment_ms(TWICE, BERLIN)) == 3_600_000
     assert "the first is taken, +02:00" in twice(TWICE, BERLIN)
     assert "the second is taken, +01:00" in twice(TWICE, BERLIN, is_end=True)
-    assert [twice(one, BERLIN) for one in (f"{TWICE}+02:00", "2026-10-25T04:30", "1774747800000", "yesterday")] == [
+    assert [twice(text, BERLIN) for text in (f"{TWICE}+02:00", "2026-10-25T04:30", "1774747800000", "yesterday")] == [
         ""
     ] * 4
     assert twice(TWICE, "UTC") == ""
@@ -151,12 +151,12 @@ async def chosen(app: ASGIApp, zone: str) -> tuple[int, str]:
 
 
 async def test_a_chosen_zone_is_kept_in_a_cookie_that_no_script_reads_and_a_wrong_one_is_told() -> None:
-    status, told = await chosen(console(Liar()), "europe/berlin")
-    assert (status, told.split()[0]) == (303, "/letters")
-    assert {"HttpOnly", "SameSite=lax", "Path=/"} <= {*told.split("; ")}
+    status, answer = await chosen(console(Liar()), "europe/berlin")
+    assert (status, answer.split()[0]) == (303, "/letters")
+    assert {"HttpOnly", "SameSite=lax", "Path=/"} <= {*answer.split("; ")}
     for wrong in ("Mars/Olympus", "<script>", "../x", ""):
-        status, told = await chosen(console(Liar()), wrong)
-        assert (status, "there is no time zone" in told) == (422, True)
+        status, answer = await chosen(console(Liar()), wrong)
+        assert (status, "there is no time zone" in answer) == (422, True)
 
 
 async def test_pages_show_the_zone_of_their_reader_and_files_and_commands_do_not() -> None:
@@ -179,7 +179,7 @@ async def test_pages_show_the_zone_of_their_reader_and_files_and_commands_do_not
             page = await client.get(path)
             times = [attrs for tag, attrs in Read(page.text).elements if tag == "time"]
             assert times, path
-            assert all(str(one["datetime"]).endswith("+00:00") for one in times)
+            assert all(str(attrs["datetime"]).endswith("+00:00") for attrs in times)
             assert "2023-11-14 23:13:20.000 +01:00" in page.text, path
             assert "20.000 UTC" not in page.text, path
             assert "back=" in page.text

@@ -21,8 +21,10 @@ def values_of(variation: str) -> dict[str, Any]:
 def rendered(values: Mapping[str, Any], release: str = "shop") -> list[dict[str, Any]]:
     """Every object of the release; HelmError where Helm refuses."""
     texts = [text for name, text in _texts(values, release).items() if not name.endswith((".txt", ".tpl"))]
-    found = [one for text in texts for one in yaml.load_all(text, Loader=yaml.CSafeLoader)]  # five times as fast
-    return [one for one in found if isinstance(one, dict)]
+    manifests = [
+        manifest for text in texts for manifest in yaml.load_all(text, Loader=yaml.CSafeLoader)
+    ]  # five times as fast
+    return [manifest for manifest in manifests if isinstance(manifest, dict)]
 
 
 def notes(values: Mapping[str, Any]) -> str:
@@ -39,7 +41,7 @@ def _texts(values: Mapping[str, Any], release: str) -> dict[str, str]:
 
 def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """Those of a kind."""
-    return [one for one in objects if one["kind"] == kind]
+    return [manifest for manifest in objects if manifest["kind"] == kind]
 
 
 def pod_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
@@ -51,4 +53,4 @@ def pod_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 def environment(pod: Mapping[str, Any]) -> dict[str, str]:
     """Of its first container."""
-    return {one["name"]: one.get("value", "") for one in pod["containers"][0]["env"]}
+    return {variable["name"]: variable.get("value", "") for variable in pod["containers"][0]["env"]}

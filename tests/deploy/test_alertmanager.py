@@ -76,27 +76,27 @@ SCHEMA: Final = {
 }
 
 
-def routes(one: dict[str, Any]) -> list[dict[str, Any]]:
+def routes(route: dict[str, Any]) -> list[dict[str, Any]]:
     """It and all below it."""
-    return [one, *(inner for each in one.get("routes", ()) for inner in routes(each))]
+    return [route, *(inner for each in route.get("routes", ()) for inner in routes(each))]
 
 
 def matchers() -> list[str]:
     """All of them."""
-    found = [text for one in routes(CONFIG["route"]) for text in one.get("matchers", ())]
-    for one in CONFIG["inhibit_rules"]:
-        found += [*one["source_matchers"], *one["target_matchers"]]
-    return found
+    texts = [text for route in routes(CONFIG["route"]) for text in route.get("matchers", ())]
+    for rule in CONFIG["inhibit_rules"]:
+        texts += [*rule["source_matchers"], *rule["target_matchers"]]
+    return texts
 
 
 def labels(rule: dict[str, Any]) -> set[str]:
     """What an alert may be grouped by: labels that it is given, and those of its expression."""
-    told = {name for group in re.findall(r"(?:by|on) \(([^)]*)\)", rule["expr"]) for name in re.findall(r"\w+", group)}
+    names = {name for group in re.findall(r"(?:by|on) \(([^)]*)\)", rule["expr"]) for name in re.findall(r"\w+", group)}
     recorded = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
-    for one in recorded:
-        if one["record"] in rule["expr"]:
-            told |= labels(one)
-    return told | {*rule.get("labels", ())} | {"alertname"}
+    for record in recorded:
+        if record["record"] in rule["expr"]:
+            names |= labels(record)
+    return names | {*rule.get("labels", ())} | {"alertname"}
 
 
 def test_it_is_what_alertmanager_reads() -> None:
@@ -104,31 +104,31 @@ def test_it_is_what_alertmanager_reads() -> None:
 
 
 def test_every_receiver_is_there_and_used() -> None:
-    named = {one["receiver"] for one in routes(CONFIG["route"]) if "receiver" in one}
-    assert named == {one["name"] for one in CONFIG["receivers"]}
+    named = {route["receiver"] for route in routes(CONFIG["route"]) if "receiver" in route}
+    assert named == {receiver["name"] for receiver in CONFIG["receivers"]}
 
 
 def test_matchers_name_alerts_and_labels_that_there_are() -> None:
     names = {rule["alert"] for rule in alerts()}
     known = {label for rule in alerts() for label in labels(rule)}
     for text in matchers():
-        found = re.fullmatch(r'(\w+)(=|!=|=~|!~)"([^"]*)"', text)
-        assert found is not None, text
-        assert found[1] in known
-        if found[1] == "alertname":
-            assert {*found[3].split("|")} <= names, text
+        matcher = re.fullmatch(r'(\w+)(=|!=|=~|!~)"([^"]*)"', text)
+        assert matcher is not None, text
+        assert matcher[1] in known
+        if matcher[1] == "alertname":
+            assert {*matcher[3].split("|")} <= names, text
         else:
-            assert any(rule["labels"].get(found[1]) == found[3] for rule in alerts()), text
-    grouped = {label for one in routes(CONFIG["route"]) for label in one.get("group_by", ())}
-    assert grouped | {label for one in CONFIG["inhibit_rules"] for label in one.get("equal", ())} <= known
+            assert any(rule["labels"].get(matcher[1]) == matcher[3] for rule in alerts()), text
+    grouped = {label for route in routes(CONFIG["route"]) for label in route.get("group_by", ())}
+    assert grouped | {label for rule in CONFIG["inhibit_rules"] for label in rule.get("equal", ())} <= known
 
 
 def test_what_must_be_equal_is_a_label_of_both_sides() -> None:
     by_name = {rule["alert"]: labels(rule) for rule in alerts()}
-    for one in CONFIG["inhibit_rules"]:
-        for text in (*one["source_matchers"], *one["target_matchers"]):
+    for rule in CONFIG["inhibit_rules"]:
+        for text in (*rule["source_matchers"], *rule["target_matchers"]):
             for name in re.findall(r'"(.*)"', text)[0].split("|"):
-                assert {*one.get("equal", ())} <= by_name[name], name
+                assert {*rule.get("equal", ())} <= by_name[name], name
 
 
 def test_every_alert_has_both_links_and_they_lead_to_its_own_section_and_to_a_page() -> None:
@@ -149,21 +149,21 @@ def test_every_alert_has_both_links_and_they_lead_to_its_own_section_and_to_a_pa
 
 
 def alert(status: str = "firing", **annotations: str) -> dict[str, Any]:
-    told = {"summary": "Letters die.", "description": "Look at the groups.", **dict.fromkeys(LINKS, "")}
+    defaults = {"summary": "Letters die.", "description": "Look at the groups.", **dict.fromkeys(LINKS, "")}
     return {
         "status": status,
         "labels": {"alertname": "DeadLetterRateHigh", "severity": "warning"},
-        "annotations": {**told, **annotations},
+        "annotations": {**defaults, **annotations},
         "startsAt": "2026-11-23T05:08:06Z",
     }
 
 
-def data(*found: dict[str, Any], status: str = "firing", severity: str = "warning") -> dict[str, Any]:
+def data(*firing: dict[str, Any], status: str = "firing", severity: str = "warning") -> dict[str, Any]:
     """As Alertmanager hands it to a template."""
     return {
         "receiver": "slack",
         "status": status,
-        "alerts": [*found],
+        "alerts": [*firing],
         "groupLabels": {"alertname": "DeadLetterRateHigh"},
         "commonLabels": {"severity": severity},
         "commonAnnotations": {},
@@ -179,8 +179,8 @@ class GoTemplate:
         self._parts = re.split(r"(\{\{ .*? \}\})", text)
         self.defined: dict[str, int] = {}
         for at, part in enumerate(self._parts):
-            if found := re.fullmatch(r'\{\{ define "([\w.-]+)" \}\}', part):
-                self.defined[found[1]] = at + 1
+            if definition := re.fullmatch(r'\{\{ define "([\w.-]+)" \}\}', part):
+                self.defined[definition[1]] = at + 1
 
     def render(self, name: str, dot: Any) -> str:
         """What it makes of the data."""
@@ -206,12 +206,12 @@ class GoTemplate:
     def _choice(self, at: int, word: str, dot: Any, *, off: bool) -> tuple[str, int]:
         out, done, action = "", off, self._parts[at][3:-3]
         while True:
-            said = action.removeprefix("else").strip()
-            value: Any = None if done or not said else self._value(said.partition(" ")[2], dot)
-            takes = not done and (bool(value) or not said)
+            condition = action.removeprefix("else").strip()
+            value: Any = None if done or not condition else self._value(condition.partition(" ")[2], dot)
+            takes = not done and (bool(value) or not condition)
             dots: list[Any] = [*value] if takes and word == "range" else [value if takes and word == "with" else dot]
-            for one in dots[:-1]:
-                out += self._block(at + 1, one)[0]
+            for inner in dots[:-1]:
+                out += self._block(at + 1, inner)[0]
             text, at, action = self._block(at + 1, dots[-1], off=not takes)
             out += text
             done |= takes
@@ -220,12 +220,12 @@ class GoTemplate:
 
     def _value(self, text: str, dot: Any) -> Any:
         first, *functions = text.split(" | ")
-        value = self._one(first, dot)
+        value = self._call(first, dot)
         for function in functions:
-            value = self._one(f"{function} %", {"%": value})
+            value = self._call(f"{function} %", {"%": value})
         return value
 
-    def _one(self, text: str, dot: Any) -> Any:
+    def _call(self, text: str, dot: Any) -> Any:
         words = list(re.findall(r'\([^)]*\)|"[^"]*"|\S+', text))
         values = [self._word(word, dot) for word in words[1:]]
         match words[0], values:
@@ -246,7 +246,7 @@ class GoTemplate:
 
     def _word(self, word: str, dot: Any) -> Any:
         if word.startswith("("):
-            return self._one(word[1:-1], dot)
+            return self._call(word[1:-1], dot)
         if word.startswith('"'):
             return word[1:-1]
         if word.isdigit():
@@ -255,7 +255,7 @@ class GoTemplate:
             return dot["%"]
         for name in filter(None, word.split(".")):
             if name == "Firing":
-                dot = [one for one in dot if one["status"] == "firing"]
+                dot = [entry for entry in dot if entry["status"] == "firing"]
             else:
                 dot = dot.get(name[:1].lower() + name[1:], "")
         return dot
@@ -308,8 +308,8 @@ def test_what_slack_is_told(name: str, given: dict[str, Any], expected: str, tmp
 def test_every_template_is_used_and_every_one_that_is_used_is_there() -> None:
     used = {
         name
-        for one in CONFIG["receivers"]
-        for name in re.findall(r'template "([\w.-]+)"', json.dumps(one).replace("\\", ""))
+        for receiver in CONFIG["receivers"]
+        for name in re.findall(r'template "([\w.-]+)"', json.dumps(receiver).replace("\\", ""))
     }
     assert used == {*GoTemplate(TEMPLATE).defined}
 

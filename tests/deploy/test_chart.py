@@ -24,16 +24,18 @@ MINIMAL = {"amqp": {"existingSecret": "rabbit"}}
 
 @pytest.mark.parametrize("variation", VARIATIONS)
 def test_lint_finds_nothing(variation: str) -> None:
-    told = helm_python.lint(str(CHART), values_of(variation), strict=True)
-    assert told["errors"] == []
-    assert [one for one in told["messages"] if one["severity"] > 1] == []  # 1 is what Helm recommends: an icon
+    report = helm_python.lint(str(CHART), values_of(variation), strict=True)
+    assert report["errors"] == []
+    assert [
+        message for message in report["messages"] if message["severity"] > 1
+    ] == []  # 1 is what Helm recommends: an icon
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("variation", VARIATIONS)
 def test_every_object_is_valid(variation: str, version: str) -> None:
-    for one in _of_kubernetes(rendered(values_of(variation))):
-        kubernetes_validate.validate(one, version, strict=True)
+    for manifest in _of_kubernetes(rendered(values_of(variation))):
+        kubernetes_validate.validate(manifest, version, strict=True)
 
 
 def test_a_key_that_kubernetes_does_not_know_would_be_found() -> None:
@@ -50,20 +52,20 @@ def test_pods_meet_the_restricted_standard(variation: str) -> None:
         assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
         assert pod["automountServiceAccountToken"] is False
         for container in pod["containers"]:
-            told = container["securityContext"]
-            assert told["allowPrivilegeEscalation"] is False
-            assert told["readOnlyRootFilesystem"] is True
-            assert told["capabilities"] == {"drop": ["ALL"]}
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["capabilities"] == {"drop": ["ALL"]}
             assert container["resources"]["limits"]["memory"]
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
 def test_secrets_are_files_and_never_values(variation: str) -> None:
     for pod in _pods(rendered(values_of(variation))):
-        for one in pod["containers"][0]["env"]:
-            assert "secretKeyRef" not in one.get("valueFrom", {})
-            is_public = one["name"] == "DLX_ROUTER_CONSOLE_URL"  # settings refuse credentials in it
-            assert is_public or "://" not in one.get("value", "")
+        for variable in pod["containers"][0]["env"]:
+            assert "secretKeyRef" not in variable.get("valueFrom", {})
+            is_public = variable["name"] == "DLX_ROUTER_CONSOLE_URL"  # settings refuse credentials in it
+            assert is_public or "://" not in variable.get("value", "")
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
@@ -111,13 +113,15 @@ def test_several_replicas_have_a_disruption_budget_and_one_has_none() -> None:
 
 
 def test_a_changed_configmap_reaches_the_running_router() -> None:
-    (mount,) = [one for one in pod_of(rendered(MINIMAL))["containers"][0]["volumeMounts"] if one["name"] == "policies"]
+    (mount,) = [
+        mount for mount in pod_of(rendered(MINIMAL))["containers"][0]["volumeMounts"] if mount["name"] == "policies"
+    ]
     assert "subPath" not in mount, "a subPath is never updated"
 
 
 def test_policies_of_somebody_else_are_mounted_and_none_made() -> None:
     objects = rendered(values_of("existing"))
-    (volume,) = [one for one in pod_of(objects)["volumes"] if one["name"] == "policies"]
+    (volume,) = [volume for volume in pod_of(objects)["volumes"] if volume["name"] == "policies"]
     assert volume["configMap"]["name"] == "our-policies"
     assert of_kind(objects, "ConfigMap") == []
 
@@ -128,7 +132,7 @@ def test_keda_looks_at_the_inbox_of_each_vhost_by_a_secret_that_exists() -> None
     (deployment,) = of_kind(objects, "Deployment")
     assert scaled["spec"]["scaleTargetRef"] == {"name": deployment["metadata"]["name"]}
     assert "replicas" not in deployment["spec"], "an upgrade would undo what KEDA did"
-    assert [one["metadata"]["vhostName"] for one in scaled["spec"]["triggers"]] == ["/", "shop"]
+    assert [trigger["metadata"]["vhostName"] for trigger in scaled["spec"]["triggers"]] == ["/", "shop"]
     for trigger in scaled["spec"]["triggers"]:
         assert (trigger["type"], trigger["metadata"]["queueName"]) == ("rabbitmq", "dlx-router.inbox")
         assert (trigger["metadata"]["mode"], trigger["metadata"]["value"]) == ("QueueLength", "20000")
@@ -143,7 +147,9 @@ def test_keda_looks_at_each_inbox_shard_and_the_router_is_told_of_them() -> None
     values = values_of("keda")
     objects = rendered({**values, "settings": {"inboxShards": 3}})
     (scaled,) = of_kind(objects, "ScaledObject")
-    asked = [(one["metadata"]["vhostName"], one["metadata"]["queueName"]) for one in scaled["spec"]["triggers"]]
+    asked = [
+        (trigger["metadata"]["vhostName"], trigger["metadata"]["queueName"]) for trigger in scaled["spec"]["triggers"]
+    ]
     inboxes = ["dlx-router.inbox", "dlx-router.inbox.1", "dlx-router.inbox.2"]
     assert asked == [(vhost, inbox) for vhost in ("/", "shop") for inbox in inboxes]
     assert environment(pod_of(objects))["DLX_ROUTER_INBOX_SHARDS"] == "3"
@@ -182,7 +188,7 @@ def test_policies_in_values_arrive_as_they_were_written() -> None:
 
 def test_the_index_has_more_room_than_it_takes() -> None:
     """Else kubelet evicts the pod before the index lets its oldest letters go."""
-    (volume,) = [one for one in pod_of(rendered(MINIMAL))["volumes"] if one["name"] == "index"]
+    (volume,) = [volume for volume in pod_of(rendered(MINIMAL))["volumes"] if volume["name"] == "index"]
     room = volume["emptyDir"]["sizeLimit"]
     assert room.endswith("Gi")
     assert int(room.removesuffix("Gi")) << 30 > MAX_BYTES * 9 // 8, "its write-ahead log lies beside it"
@@ -220,12 +226,12 @@ def test_every_alert_leads_to_its_page_of_the_console_where_there_is_one() -> No
     alerts = [rule for group in made["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
     shipped = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
     known = [rule for group in shipped["groups"] for rule in group["rules"] if "alert" in rule]
-    found = {rule["alert"]: rule["annotations"]["console_url"] for rule in alerts}
+    urls = {rule["alert"]: rule["annotations"]["console_url"] for rule in alerts}
     begin, end = "{{ with $externalLabels.dlx_console }}{{ . }}", "{{ end }}"
-    pages = {one["alert"]: one["annotations"]["console_url"].removeprefix(begin).removesuffix(end) for one in known}
-    assert found == {name: f"https://dlx.example.com/at/north{page}" for name, page in pages.items()}
+    pages = {rule["alert"]: rule["annotations"]["console_url"].removeprefix(begin).removesuffix(end) for rule in known}
+    assert urls == {name: f"https://dlx.example.com/at/north{page}" for name, page in pages.items()}
     assert {page[:1] for page in pages.values()} == {"/"}
-    assert found["BreakerOpen"].endswith("/letters?queue={{ $labels.queue | urlquery }}"), "for Prometheus to fill in"
+    assert urls["BreakerOpen"].endswith("/letters?queue={{ $labels.queue | urlquery }}"), "for Prometheus to fill in"
     (plain,) = of_kind(rendered(values_of("watched")), "PrometheusRule")
     assert "console_url" not in str(plain)
 
@@ -242,7 +248,9 @@ def test_who_is_told_stands_in_a_secret_and_the_network_policy_lets_it_out() -> 
 
 def test_dashboards_are_for_grafanas_sidecar() -> None:
     (made,) = [
-        one for one in of_kind(rendered(values_of("watched")), "ConfigMap") if "dashboards" in str(one["metadata"])
+        manifest
+        for manifest in of_kind(rendered(values_of("watched")), "ConfigMap")
+        if "dashboards" in str(manifest["metadata"])
     ]
     assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert len(made["data"]) == 5
@@ -257,26 +265,26 @@ def test_the_network_policy_lets_out_dns_and_the_broker_only() -> None:
     selector = deployment["spec"]["selector"]["matchLabels"]
     assert replicas["to"] == [{"podSelector": {"matchLabels": selector}}], "to each other, and to nobody else"
     assert {"podSelector": {"matchLabels": selector}} in [
-        one for rule in made["spec"]["ingress"] for one in rule["from"]
+        peer for rule in made["spec"]["ingress"] for peer in rule["from"]
     ]
 
 
 def test_an_ingress_shows_the_console_and_the_api_and_nothing_that_asks_for_no_token() -> None:
     (made,) = of_kind(rendered(values_of("console")), "Ingress")
     (rule,) = made["spec"]["rules"]
-    paths = {(one["path"], one["pathType"]) for one in rule["http"]["paths"]}
+    paths = {(path["path"], path["pathType"]) for path in rule["http"]["paths"]}
     words = re.findall(r"[\w-]+", PATHS.pattern.partition("(")[2].partition(")")[0])
     assert paths == {("/", "Exact"), ("/api/v1", "Prefix"), *((f"/{word}", "Prefix") for word in words)}
-    assert {one["backend"]["service"]["name"] for one in rule["http"]["paths"]} == {"shop-dlx-router"}
+    assert {path["backend"]["service"]["name"] for path in rule["http"]["paths"]} == {"shop-dlx-router"}
     assert made["spec"]["tls"] == [{"hosts": ["dlx.example.com"], "secretName": "dlx-tls"}]
 
 
 def test_people_come_by_the_names_of_the_ingress_and_log_in_at_any_replica() -> None:
-    told = environment(pod_of(rendered(values_of("console"))))
-    assert told["DLX_ROUTER_CONSOLE"] == "https"
-    assert told["DLX_ROUTER_HTTP_ALLOWED_HOSTS"] == "dlx.example.com,dlx.internal.example"
-    assert told["DLX_ROUTER_CONSOLE_SECRET_FILE"] == "/etc/dlx-router/console/secret"
-    Settings(**{name.removeprefix("DLX_ROUTER_").lower(): told[name] for name in told if "SSO" in name})  # type: ignore[arg-type]  # as the environment has them
+    variables = environment(pod_of(rendered(values_of("console"))))
+    assert variables["DLX_ROUTER_CONSOLE"] == "https"
+    assert variables["DLX_ROUTER_HTTP_ALLOWED_HOSTS"] == "dlx.example.com,dlx.internal.example"
+    assert variables["DLX_ROUTER_CONSOLE_SECRET_FILE"] == "/etc/dlx-router/console/secret"
+    Settings(**{name.removeprefix("DLX_ROUTER_").lower(): variables[name] for name in variables if "SSO" in name})  # type: ignore[arg-type]  # as the environment has them
     assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_CONSOLE"] == "on"
     off = environment(pod_of(rendered(MINIMAL | {"console": {"enabled": False}})))
     assert (off["DLX_ROUTER_CONSOLE"], "DLX_ROUTER_HTTP_ALLOWED_HOSTS" in off) == ("off", False)
@@ -302,8 +310,8 @@ def test_one_pipeline_runs_at_a_time() -> None:
 
 
 def test_the_readme_is_made_from_the_values() -> None:
-    told = (CHART / "README.md").read_text(encoding="utf-8")
-    assert told == chart_readme.page(), "python -m tools.pages.chart_readme writes it"
+    text = (CHART / "README.md").read_text(encoding="utf-8")
+    assert text == chart_readme.page(), "python -m tools.pages.chart_readme writes it"
 
 
 def test_chart_and_package_have_one_version() -> None:
@@ -320,7 +328,9 @@ def test_default_policies_pass_lint(tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def _of_kubernetes(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    yield from (one for one in objects if not one["apiVersion"].startswith(("monitoring.coreos.com", "keda.sh")))
+    yield from (
+        manifest for manifest in objects if not manifest["apiVersion"].startswith(("monitoring.coreos.com", "keda.sh"))
+    )
 
 
 def _pods(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

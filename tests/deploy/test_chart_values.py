@@ -126,8 +126,8 @@ def test_the_pipeline_is_pulled_by_the_same_secrets() -> None:
 def test_cookies_need_tls_where_there_is_an_ingress_with_tls_and_not_where_there_is_none() -> None:
     for enabled, console in ((False, "on"), (True, "https")):
         ingress = {"enabled": enabled, "host": "a.example", "tlsSecret": "tls"}
-        told = {**MINIMAL, "api": {"tokensSecret": "tokens"}, "ingress": ingress}
-        assert environment(pod_of(rendered(told)))["DLX_ROUTER_CONSOLE"] == console
+        values = {**MINIMAL, "api": {"tokensSecret": "tokens"}, "ingress": ingress}
+        assert environment(pod_of(rendered(values)))["DLX_ROUTER_CONSOLE"] == console
 
 
 def test_policies_of_the_chart_can_be_left_out() -> None:
@@ -138,10 +138,10 @@ def test_policies_of_the_chart_can_be_left_out() -> None:
 
 @pytest.mark.parametrize("variation", VARIATIONS)
 def test_notes_lead_no_letters_to_a_router_that_moves_nothing(variation: str) -> None:
-    told = notes(values_of(variation))
+    text = notes(values_of(variation))
     observes = variation == "observe"
-    assert ("set_policy" in told) is not observes
-    assert ("dlx-router.observe" in told) is observes
+    assert ("set_policy" in text) is not observes
+    assert ("dlx-router.observe" in text) is observes
 
 
 def test_notes_name_the_console_as_people_find_it() -> None:
@@ -151,6 +151,9 @@ def test_notes_name_the_console_as_people_find_it() -> None:
 
 
 def test_the_readme_has_every_comment_of_the_values_to_its_end() -> None:
-    text, told = (CHART / "values.yaml").read_text(encoding="utf-8"), (CHART / "README.md").read_text(encoding="utf-8")
+    text, readme = (
+        (CHART / "values.yaml").read_text(encoding="utf-8"),
+        (CHART / "README.md").read_text(encoding="utf-8"),
+    )
     for block in re.findall(r"^ *# -- .*(?:\n *# .*)*", text, re.MULTILINE):
-        assert " ".join(line.strip().lstrip("#- ") for line in block.splitlines()) in told
+        assert " ".join(line.strip().lstrip("#- ") for line in block.splitlines()) in readme

@@ -24,13 +24,13 @@ OPERATIONS: Final = ROOT / "docs" / "operations.md"
 
 def tool(name: str) -> str:
     """A program of the machine or of this environment; without it the test is skipped, and fails in CI."""
-    found = shutil.which(name, path=f"{Path(sys.executable).parent}:/usr/bin:/usr/local/bin") or shutil.which(name)
-    if found is None:
+    program = shutil.which(name, path=f"{Path(sys.executable).parent}:/usr/bin:/usr/local/bin") or shutil.which(name)
+    if program is None:
         message = f"{name} is not here; make test ALL=1 installs it as root on Debian"
         if MUST:
             pytest.fail(message)
         pytest.skip(message)
-    return found
+    return program
 
 
 def run(*argv: str) -> None:
@@ -41,8 +41,8 @@ def run(*argv: str) -> None:
 
 def alerts() -> list[dict[str, Any]]:
     """Every alert rule."""
-    told = yaml.safe_load(RULES.read_text(encoding="utf-8"))
-    return [rule for group in told["groups"] for rule in group["rules"] if "alert" in rule]
+    document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    return [rule for group in document["groups"] for rule in group["rules"] if "alert" in rule]
 
 
 def test_prometheus_accepts_the_rules() -> None:
@@ -61,8 +61,10 @@ def test_prometheus_accepts_the_configuration_of_compose(tmp_path: Path) -> None
 
 
 def test_every_alert_has_a_test() -> None:
-    told = yaml.safe_load((ROOT / "tests/deploy/rules.test.yaml").read_text(encoding="utf-8"))
-    tested = {case["alertname"] for one in told["tests"] for case in one["alert_rule_test"] if case["exp_alerts"]}
+    document = yaml.safe_load((ROOT / "tests/deploy/rules.test.yaml").read_text(encoding="utf-8"))
+    tested = {
+        case["alertname"] for suite in document["tests"] for case in suite["alert_rule_test"] if case["exp_alerts"]
+    }
     assert {rule["alert"] for rule in alerts()} == tested
 
 
@@ -75,9 +77,9 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 def test_dashboards_are_what_the_descriptions_make(board: dashboards.Board) -> None:
     text = (dashboards.FOLDER / f"{board.name}.json").read_text(encoding="utf-8")
     assert text == dashboards.as_json(board), "python -m tools.pages.dashboards writes it"
-    told = json.loads(text)
-    assert len({panel["id"] for panel in told["panels"]}) == len(told["panels"])
-    assert not _overlaps([panel["gridPos"] for panel in told["panels"]])
+    document = json.loads(text)
+    assert len({panel["id"] for panel in document["panels"]}) == len(document["panels"])
+    assert not _overlaps([panel["gridPos"] for panel in document["panels"]])
 
 
 def _overlaps(places: list[dict[str, int]]) -> list[tuple[int, int]]:
@@ -94,27 +96,27 @@ def test_the_compose_file_follows_the_specification() -> None:
 
 
 def test_what_compose_mounts_is_there() -> None:
-    told = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     sources = [
         volume.partition(":")[0]
-        for service in told["services"].values()
+        for service in document["services"].values()
         for volume in service.get("volumes", [])
         if volume.startswith("./")
     ]
     assert sources
-    assert [one for one in sources if not (ROOT / one).exists()] == []
+    assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
 def test_compose_publishes_on_loopback_only() -> None:
-    told = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
-    ports = [port for service in told["services"].values() for port in service.get("ports", [])]
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    ports = [port for service in document["services"].values() for port in service.get("ports", [])]
     assert ports
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
 def test_compose_waits_for_the_drain_before_it_kills() -> None:
-    told = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
-    grace = told["services"]["router"].get("stop_grace_period", "10s")  # Docker's own
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    grace = document["services"]["router"].get("stop_grace_period", "10s")  # Docker's own
     assert int(grace.removesuffix("s")) > Settings.model_fields["drain_seconds"].default
 
 
@@ -133,15 +135,18 @@ def test_people_can_log_in_to_the_console_of_compose(tmp_path: Path) -> None:
 
 def test_compose_puts_no_text_into_a_container_that_is_read_only() -> None:
     """`file` is the sole supported option, says Docker of configs and secrets there, and starts nothing."""
-    told = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     copied = {
-        (kind, key) for kind in ("configs", "secrets") for key, one in told.get(kind, {}).items() if "file" not in one
+        (kind, key)
+        for kind in ("configs", "secrets")
+        for key, entry in document.get(kind, {}).items()
+        if "file" not in entry
     }
-    for service in (one for one in told["services"].values() if one.get("read_only")):
+    for service in (service for service in document["services"].values() if service.get("read_only")):
         named = {
-            (kind, one["source"] if isinstance(one, dict) else one)
+            (kind, entry["source"] if isinstance(entry, dict) else entry)
             for kind in ("configs", "secrets")
-            for one in service.get(kind, [])
+            for entry in service.get(kind, [])
         }
         assert not named & copied
 

@@ -22,8 +22,8 @@ _NUMBER: Final = {"type": "integer"}
 
 def _file(key: str, item: dict[str, Any], required: list[str]) -> dict[str, Any]:
     entry = {"type": "object", "properties": item, "required": required, "additionalProperties": False}
-    told = {"apiVersion": {"const": 1}, key: {"type": "array", "minItems": 1, "items": entry}}
-    return {"type": "object", "properties": told, "required": [*told], "additionalProperties": False}
+    fields = {"apiVersion": {"const": 1}, key: {"type": "array", "minItems": 1, "items": entry}}
+    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
 SCHEMAS: Final = {
@@ -54,7 +54,7 @@ SCHEMAS: Final = {
 FILES: Final = [(kind, path) for kind in SCHEMAS for path in sorted((FOLDER / kind).iterdir())]
 
 
-@pytest.mark.parametrize(("kind", "path"), FILES, ids=lambda one: getattr(one, "name", one))
+@pytest.mark.parametrize(("kind", "path"), FILES, ids=lambda value: getattr(value, "name", value))
 def test_provisioning_says_nothing_that_grafana_does_not_know(kind: str, path: Path) -> None:
     assert path.suffix in {".yaml", ".yml"}, "others are not read"
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), SCHEMAS[kind])
@@ -73,16 +73,16 @@ def test_a_key_that_grafana_leaves_out_would_be_found() -> None:
 
 def test_the_data_source_is_a_service_of_compose_and_dashboards_lie_where_they_are_mounted() -> None:
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
-    (source,) = _told("datasources")["datasources"]
+    (source,) = _provisioned("datasources")["datasources"]
     host, port = source["url"].removeprefix("http://").split(":")
-    assert any(one.endswith(f":{port}") for one in services[host]["ports"])
-    mounts = {inside: own for own, inside, *_ in (one.split(":") for one in services["grafana"]["volumes"])}
-    (provider,) = _told("dashboards")["providers"]
+    assert any(mapping.endswith(f":{port}") for mapping in services[host]["ports"])
+    mounts = {inside: own for own, inside, *_ in (volume.split(":") for volume in services["grafana"]["volumes"])}
+    (provider,) = _provisioned("dashboards")["providers"]
     assert (ROOT / mounts[provider["options"]["path"]]).resolve() == (CHART / "files/dashboards").resolve()
     assert (ROOT / mounts["/etc/grafana/provisioning"]).resolve() == FOLDER.resolve()
 
 
-def _told(kind: str) -> dict[str, Any]:
+def _provisioned(kind: str) -> dict[str, Any]:
     (path,) = (FOLDER / kind).iterdir()
     loaded: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return loaded
@@ -91,10 +91,10 @@ def _told(kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("path", sorted((CHART / "files/dashboards").glob("*.json")), ids=lambda path: path.name)
 def test_a_dashboard_has_what_grafana_needs_to_save_it(path: Path) -> None:
     """A title (without one the file is refused), a uid of at most 40 signs that is no other's, and no id."""
-    told = json.loads(path.read_text(encoding="utf-8"))
-    others = [json.loads(one.read_text(encoding="utf-8"))["uid"] for one in path.parent.glob("*.json")]
-    assert told["title"]
-    assert len(told["uid"]) <= 40
-    assert others.count(told["uid"]) == 1
-    assert "id" not in told
-    assert {"title", "panels", "schemaVersion", "templating", "time"} <= {*told}
+    board = json.loads(path.read_text(encoding="utf-8"))
+    others = [json.loads(file.read_text(encoding="utf-8"))["uid"] for file in path.parent.glob("*.json")]
+    assert board["title"]
+    assert len(board["uid"]) <= 40
+    assert others.count(board["uid"]) == 1
+    assert "id" not in board
+    assert {"title", "panels", "schemaVersion", "templating", "time"} <= {*board}

@@ -67,10 +67,10 @@ def running(port: int, folder: Path) -> Iterator[str]:
     text = CONFIG.replace("RULES", str(RULES)).replace("PORT", str(port))
     (folder / "prometheus.yml").write_text(text, encoding="utf-8")
     address = f"127.0.0.1:{brokers.free_port()}"
-    told = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    flags = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(
-        [tool("prometheus"), *told, f"--web.listen-address={address}"], stdout=quiet, stderr=quiet
+        [tool("prometheus"), *flags, f"--web.listen-address={address}"], stdout=quiet, stderr=quiet
     ) as process:
         try:
             yield address
@@ -99,13 +99,13 @@ def answered(address: str, question: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_every_question_has_an_answer(prometheus: str) -> None:
-    told = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     names = {name for rule in alerts() for name in re.findall(r"dlx_router[a-z0-9_:]+", rule["expr"])}
-    names |= {rule["record"] for group in told["groups"] for rule in group["rules"] if "record" in rule}
+    names |= {rule["record"] for group in rules["groups"] for rule in group["rules"] if "record" in rule}
     questions = [*dashboards.asks(), *((f"rules: {name}", name) for name in sorted(names))]
 
     def silent() -> list[tuple[str, str]]:
-        return [(where, one) for where, one in questions if not answered(prometheus, one)]
+        return [(where, question) for where, question in questions if not answered(prometheus, question)]
 
     eventually(lambda: not silent(), within=60, every=1)  # rates need two scrapes, rules one more
     assert not silent()

@@ -74,20 +74,20 @@ def _released(to: Path, **more: str) -> Path:
 
 
 def test_it_has_every_distribution_of_the_tree_the_chart_and_what_tells_of_them(release: Path) -> None:
-    found = {path.name for path in release.iterdir()}
+    names = {path.name for path in release.iterdir()}
     projects = [
         tomllib.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("**/pyproject.toml") if _own(path)
     ]
-    for name in (one["project"]["name"].replace("-", "_") for one in projects):
-        assert {f"{name}-{__version__}-py3-none-any.whl", f"{name}-{__version__}.tar.gz"} <= found
-    told = {
+    for name in (project["project"]["name"].replace("-", "_") for project in projects):
+        assert {f"{name}-{__version__}-py3-none-any.whl", f"{name}-{__version__}.tar.gz"} <= names
+    others = {
         f"dlx-router-{__version__}.tgz",
         f"dlx-router-{__version__}.cdx.json",
         "provenance.intoto.json",
         "SHA256SUMS",
     }
-    assert told <= found
-    assert len(found) == 2 * len(projects) + len(told)
+    assert others <= names
+    assert len(names) == 2 * len(projects) + len(others)
 
 
 def _own(path: Path) -> bool:
@@ -108,52 +108,54 @@ def test_two_builds_of_a_commit_give_the_same_bytes(release: Path, tmp_path: Pat
 
 def test_checksums_and_statement_are_those_of_the_files(release: Path) -> None:
     _run("sha256sum", "--check", "--strict", CHECKSUMS, cwd=release)
-    told = _json(release / STATEMENT)
+    statement = _json(release / STATEMENT)
     lines = (release / CHECKSUMS).read_text(encoding="utf-8").splitlines()
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
     assert sums.pop(STATEMENT)
-    assert {one["name"]: one["digest"]["sha256"] for one in told["subject"]} == sums
-    assert (told["_type"], told["predicateType"]) == (
+    assert {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]} == sums
+    assert (statement["_type"], statement["predicateType"]) == (
         "https://in-toto.io/Statement/v1",
         "https://slsa.dev/provenance/v1",
     )
-    made = told["predicate"]["buildDefinition"]
+    made = statement["predicate"]["buildDefinition"]
     assert made["externalParameters"]["commit"] == _run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
     assert made["resolvedDependencies"][0]["digest"] == {"gitCommit": made["externalParameters"]["commit"]}
-    assert str(ROOT) not in json.dumps(told)
+    assert str(ROOT) not in json.dumps(statement)
 
 
 def test_the_chart_of_a_release_is_the_trees_and_helm_reads_it(release: Path) -> None:
     file = release / f"dlx-router-{__version__}.tgz"
     with tarfile.open(file) as tar:
-        names = {one.name for one in tar}
-        assert {(one.uid, one.gid, one.uname, one.mode & 0o022) for one in tar} == {(0, 0, "", 0)}
+        names = {member.name for member in tar}
+        assert {(member.uid, member.gid, member.uname, member.mode & 0o022) for member in tar} == {(0, 0, "", 0)}
     folder = str(CHART.relative_to(ROOT))
     committed = _run("git", "ls-tree", "-r", "--name-only", "HEAD", folder, cwd=ROOT).splitlines()
-    assert names == {one.removeprefix("charts/") for one in committed}
+    assert names == {path.removeprefix("charts/") for path in committed}
     with helm_python.Chart.load_archive(file.read_bytes()) as chart:
         assert chart.render({"amqp": {"existingSecret": "rabbit"}}, name="shop", namespace="messaging")
 
 
 def test_the_bill_of_materials_names_every_package_once_with_the_version_of_the_constraints(release: Path) -> None:
-    told = _json(release / f"dlx-router-{__version__}.cdx.json")
-    assert (told["bomFormat"], told["metadata"]["component"]["version"]) == ("CycloneDX", __version__)
-    found = {one["name"]: one for one in told["components"]}
-    assert len(found) == len(told["components"])
+    bill = _json(release / f"dlx-router-{__version__}.cdx.json")
+    assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", __version__)
+    components = {component["name"]: component for component in bill["components"]}
+    assert len(components) == len(bill["components"])
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     chosen = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
-    assert {name: one["version"] for name, one in found.items()}.items() <= chosen.items()
-    scopes = {name: found[name]["scope"] for name in ("pamqp", "opentelemetry-sdk")}
+    assert {name: component["version"] for name, component in components.items()}.items() <= chosen.items()
+    scopes = {name: components[name]["scope"] for name in ("pamqp", "opentelemetry-sdk")}
     assert scopes == {"pamqp": "required", "opentelemetry-sdk": "optional"}
-    known = {one["bom-ref"] for one in [*told["components"], told["metadata"]["component"]]}
-    assert {other for one in told["dependencies"] for other in [one["ref"], *one.get("dependsOn", [])]} == known
+    known = {component["bom-ref"] for component in [*bill["components"], bill["metadata"]["component"]]}
+    assert {
+        other for dependency in bill["dependencies"] for other in [dependency["ref"], *dependency.get("dependsOn", [])]
+    } == known
 
 
 def test_the_workflow_publishes_what_make_release_built_and_no_other() -> None:
-    told = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
-    steps = [step for job in told["jobs"].values() for step in job["steps"]]
+    workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     assert [step["run"] for step in steps if "make release" in step.get("run", "")] == ["make release"]
-    assert told["permissions"] == {"contents": "read"}, "each job asks for what it needs"
+    assert workflow["permissions"] == {"contents": "read"}, "each job asks for what it needs"
     assert not [step for step in steps if "secrets." in json.dumps(step) and "GITHUB_TOKEN" not in json.dumps(step)]
     _run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(WORKFLOW))
 

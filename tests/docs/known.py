@@ -40,12 +40,12 @@ def variables() -> frozenset[str]:
 @cache
 def metrics() -> frozenset[str]:
     """Every name that /metrics shows, of families and of series."""
-    found = set()
+    names = set()
     for family in text_string_to_metric_families(Metrics().text().decode()):
-        found |= {sample.name for sample in family.samples} | ({family.name} if family.type != "counter" else set())
+        names |= {sample.name for sample in family.samples} | ({family.name} if family.type != "counter" else set())
         suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ())
-        found |= {family.name + suffix for suffix in suffixes}
-    return frozenset(found)
+        names |= {family.name + suffix for suffix in suffixes}
+    return frozenset(names)
 
 
 @cache
@@ -91,7 +91,7 @@ def _words(line: str) -> list[str]:
 
 
 def _options(command: Any) -> set[str]:  # typer brings a click of its own
-    named = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
+    named = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
     if command.name == "run":
         named |= {*map(option, Settings.model_fields), "--observe"}
     return named

@@ -68,11 +68,11 @@ class Page:
 
     def anchors(self) -> set[str]:
         """What a link may name after #: headings, as hosting sites make anchors of them, and explicit ids."""
-        found: set[str] = set(re.findall(r'<a (?:id|name)="([^"]+)"', self.prose))
+        names: set[str] = set(re.findall(r'<a (?:id|name)="([^"]+)"', self.prose))
         for line in self.prose.splitlines():
             if heading := _HEADING.match(line):
-                found.add(_numbered(_slug(heading[1]), found))
-        return found
+                names.add(_numbered(_slug(heading[1]), names))
+        return names
 
     def links(self) -> list[str]:
         """Targets of links and pictures outside code."""
@@ -81,7 +81,7 @@ class Page:
 
     def spans(self) -> list[str]:
         """Code inside prose."""
-        return [" ".join(found[2].split()) for found in _SPAN.finditer(self.prose)]
+        return [" ".join(span[2].split()) for span in _SPAN.finditer(self.prose)]
 
     def commands(self) -> list[str]:
         """Every command that a reader might type: lines of blocks, and spans that begin as one."""
@@ -105,11 +105,11 @@ def read(path: Path) -> Page:
 
 def _body(lines: Iterator[tuple[int, str]], opened: re.Match[str]) -> str:
     indent, fence = len(opened["indent"]), opened["fence"]
-    found: list[str] = []
+    inside: list[str] = []
     for _, line in lines:
         if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
-            return "".join(f"{one}\n" for one in found)
-        found.append(line[min(indent, len(line) - len(line.lstrip())) :])
+            return "".join(f"{line}\n" for line in inside)
+        inside.append(line[min(indent, len(line) - len(line.lstrip())) :])
     raise AssertionError(f"a fence that nothing closes: {opened[0]}")
 
 
@@ -120,6 +120,6 @@ def _slug(heading: str) -> str:
 
 def _numbered(slug: str, taken: set[str]) -> str:
     number = 0
-    while (one := f"{slug}-{number}" if number else slug) in taken:
+    while (anchor := f"{slug}-{number}" if number else slug) in taken:
         number += 1
-    return one
+    return anchor

@@ -19,8 +19,8 @@ def test_each_module_of_the_service_has_its_word_in_the_glossary() -> None:
         for path in (PACKAGE / "service").rglob("*.py")
         if path.stem != "__init__"
     }
-    told = [module for module, _ in _GLOSSARY.findall(text)]
-    assert sorted(told) == sorted(modules), "a row too few, too many, or twice"
+    listed = [module for module, _ in _GLOSSARY.findall(text)]
+    assert sorted(listed) == sorted(modules), "a row too few, too many, or twice"
     words = [word for _, word in _GLOSSARY.findall(text)]
     assert len(words) == len({*words})
 
@@ -28,15 +28,17 @@ def test_each_module_of_the_service_has_its_word_in_the_glossary() -> None:
 def test_the_map_names_each_folder_of_the_configuration_and_of_the_service() -> None:
     rows = dict(re.findall(r"^\| `(\w+)/` \| (.*) \|$", PAGE.text, re.MULTILINE))
     for package in ("config", "service"):
-        folders = {f"`{one.name}/`" for one in (PACKAGE / package).iterdir() if (one / "__init__.py").is_file()}
-        assert {one for one in folders if one not in rows[package]} == set()
+        folders = {
+            f"`{folder.name}/`" for folder in (PACKAGE / package).iterdir() if (folder / "__init__.py").is_file()
+        }
+        assert {folder for folder in folders if folder not in rows[package]} == set()
 
 
 def test_the_way_of_a_letter_names_modules_that_are_here() -> None:
     (picture,) = [block.text for block in PAGE.blocks if "broker/consumer" in block.text]
     named = {*re.findall(r"\b(?:broker|core|dispatch|inflight)/\w+", picture)}
     assert len(named) > 10
-    assert {one for one in named if not _is_module(one)} == set()
+    assert {name for name in named if not _is_module(name)} == set()
 
 
 def _is_module(name: str) -> bool:

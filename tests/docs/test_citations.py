@@ -23,7 +23,7 @@ _TEST: Final = re.compile(r"(?<![\w/])((?:[a-z_]+/)*test_\w+\.py)\b")  # a page 
 _PROGRAM: Final = re.compile(r"(?<=-m )tools(?:\.\w+)*")
 _ALWAYS: Final = re.compile(r"\b(INTERFACES|ARCHITECTURE|HANDOVER)\b")
 # Text that a test makes up; and what a changelog tells of what is gone.
-_MADE_UP: Final = {f"tests/docs/test_{one}.py" for one in ("citations", "docs", "performance_page", "site")} | {
+_MADE_UP: Final = {f"tests/docs/test_{stem}.py" for stem in ("citations", "docs", "performance_page", "site")} | {
     "CHANGELOG.md"
 }
 # Pages that are made: of the site, and those that a run writes into build/.
@@ -34,14 +34,14 @@ _MADE: Final = {*site_hooks.OUTSIDE.values(), "bench-pipeline.md", "chaos-cluste
 def _tree() -> tuple[Path, ...]:
     """What is committed, or about to be; where there is no git, nothing is made beside it."""
     asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    found = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
-    names = found.stdout.split("\n") if not found.returncode else [str(one) for one in _walked()]
+    listing = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    names = listing.stdout.split("\n") if not listing.returncode else [str(path) for path in _walked()]
     return tuple(ROOT / name for name in names if name and Path(name).suffix in _READ and (ROOT / name).is_file())
 
 
 def _walked() -> list[Path]:
     folders = ("dlx_router", "tests", "tools", "docs", "charts", "deploy", "policies")
-    return [path.relative_to(ROOT) for one in folders for path in (ROOT / one).rglob("*")]
+    return [path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*")]
 
 
 def _texts() -> list[tuple[str, str]]:
@@ -49,10 +49,10 @@ def _texts() -> list[tuple[str, str]]:
     return [(name, path.read_text(encoding="utf-8", errors="replace")) for name, path in named if name not in _MADE_UP]
 
 
-def _found(name: str, document: str) -> Path | None:
+def _resolved(name: str, document: str) -> Path | None:
     """Beside the file that cites it, from the root, or in docs/."""
     places = (ROOT / name).parent / document, ROOT / document, ROOT / "docs" / document
-    return next((one for one in places if one.is_file()), None)
+    return next((place for place in places if place.is_file()), None)
 
 
 @pytest.mark.parametrize("ext", sorted(_READ))
@@ -62,7 +62,7 @@ def test_every_document_that_is_named_is_here(ext: str) -> None:
         for name, text in _texts()
         if Path(name).suffix == ext
         for document in _DOCUMENT.findall(text)
-        if document not in _MADE and _found(name, document) is None
+        if document not in _MADE and _resolved(name, document) is None
     ]
     assert missing == []
 
@@ -73,7 +73,7 @@ def test_every_section_that_is_named_is_a_heading() -> None:
         if not name.endswith(".py"):
             continue
         for document, section in _SECTION.findall(text):
-            path = _found(name, document)
+            path = _resolved(name, document)
             if path is not None and " ".join(section.split()) not in _headings(path):
                 wrong.append((name, document, section))
     assert wrong == []
@@ -120,16 +120,18 @@ def _headings(path: Path) -> frozenset[str]:
 
 def test_no_document_is_cited_by_a_bare_name() -> None:
     cited = [
-        (name, found[0]) for name, text in _texts() for pattern in (_BARE, _ALWAYS) for found in pattern.finditer(text)
+        (name, match[0]) for name, text in _texts() for pattern in (_BARE, _ALWAYS) for match in pattern.finditer(text)
     ]
     assert cited == []
 
 
 def test_the_layers_are_told_as_the_contract_has_them() -> None:
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    layers = next(one["layers"] for one in linter["contracts"] if one.get("containers") == ["dlx_router"])
-    said = re.findall(r"^ +(__main__ → .+)$", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert said == [" → ".join(one for one in layers if one != "client")]  # which stands alone
+    layers = next(
+        contract["layers"] for contract in linter["contracts"] if contract.get("containers") == ["dlx_router"]
+    )
+    lines = re.findall(r"^ +(__main__ → .+)$", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert lines == [" → ".join(layer for layer in layers if layer != "client")]  # which stands alone
 
 
 def test_the_modules_that_the_architecture_names_are_here() -> None:
@@ -138,6 +140,6 @@ def test_the_modules_that_the_architecture_names_are_here() -> None:
         span for span in page.spans() if re.fullmatch(r"[a-z]+(/[a-z_]+)+/?", span) and not span.startswith("tests")
     }
     package = ROOT / "dlx_router"
-    gone = {one for one in named if not (package / f"{one}.py").is_file() and not (package / one).is_dir()}
+    gone = {name for name in named if not (package / f"{name}.py").is_file() and not (package / name).is_dir()}
     assert gone == set()
-    assert {f"{one.name}/" for one in package.iterdir() if (one / "__init__.py").is_file()} <= {*page.spans()}
+    assert {f"{folder.name}/" for folder in package.iterdir() if (folder / "__init__.py").is_file()} <= {*page.spans()}

@@ -19,18 +19,18 @@ _NUMBER: Final = re.compile(r"\[(\d{4})\]")
 every = pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.name[:4])
 
 
-def said(path: Path, label: str) -> str:
-    found = re.search(rf"^{label}: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else ""
+def labelled(path: Path, label: str) -> str:
+    line = re.search(rf"^{label}: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return line[1] if line else ""
 
 
 def overruled_by(path: Path) -> set[str]:
-    found = STATUS.fullmatch(said(path, "Status"))
-    return {*_NUMBER.findall(found["by"] or "")} if found else set()
+    status = STATUS.fullmatch(labelled(path, "Status"))
+    return {*_NUMBER.findall(status["by"] or "")} if status else set()
 
 
 def overrules(path: Path) -> set[str]:
-    return {*_NUMBER.findall(said(path, "Supersedes") + said(path, "Supersedes a part of"))}
+    return {*_NUMBER.findall(labelled(path, "Supersedes") + labelled(path, "Supersedes a part of"))}
 
 
 @every
@@ -39,7 +39,7 @@ def test_a_decision_follows_the_template(path: Path) -> None:
     title = re.match(r"# (\d{4}) [^\n]{12,}[^.\n]\n\nStatus: ", text)
     assert title, "a number, and a sentence that says what was decided; then its status"
     assert title[1] == path.name[:4]
-    assert STATUS.fullmatch(said(path, "Status")), said(path, "Status")
+    assert STATUS.fullmatch(labelled(path, "Status")), labelled(path, "Status")
     sections = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert len(sections) == len({*sections})
     assert {*sections} <= {*SECTIONS}
@@ -55,7 +55,7 @@ def test_every_decision_is_in_the_index_with_its_title_and_status() -> None:
 def _shown(path: Path) -> tuple[str, str]:
     """Title and status; the reasons in brackets stand in the decision only."""
     title = path.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix(f"# {path.name[:4]} ")
-    return title, re.sub(r" \((?![^()]*\.md\)).*$", "", said(path, "Status"))
+    return title, re.sub(r" \((?![^()]*\.md\)).*$", "", labelled(path, "Status"))
 
 
 def _index() -> str:

@@ -13,9 +13,9 @@ from tests.docs.pages import PAGES, ROOT
 _PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 _WRITTEN: Final = [
     *_PROJECT["dependencies"],
-    *(one for extra in _PROJECT["optional-dependencies"].values() for one in extra),
+    *(requirement for extra in _PROJECT["optional-dependencies"].values() for requirement in extra),
 ]
-NAMES: Final = sorted({re.match(r"[A-Za-z0-9._-]+", one)[0] for one in _WRITTEN} - {_PROJECT["name"]})  # type: ignore[index]  # each has a name
+NAMES: Final = sorted({re.match(r"[A-Za-z0-9._-]+", requirement)[0] for requirement in _WRITTEN} - {_PROJECT["name"]})  # type: ignore[index]  # each has a name
 _REASONS: Final = "\n".join(
     path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/decisions").glob("*.md"))
 ).lower()
@@ -44,9 +44,9 @@ def test_a_version_is_chosen(name: str) -> None:
 def test_what_is_chosen_runs_on_the_oldest_python_that_the_readme_promises() -> None:
     """Debian 12 has 3.11.2; a version for newer ones only lets the two commands fail there."""
     named = re.findall(r"^([^#\s=]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    here = {_normal(one.name): one.metadata["Requires-Python"] for one in metadata.distributions()}
+    here = {_normal(package.name): package.metadata["Requires-Python"] for package in metadata.distributions()}
     asks = {name: here.get(_normal(name)) or "" for name in named}
-    assert {name: said for name, said in asks.items() if not SpecifierSet(said).contains("3.11.2")} == {}
+    assert {name: spec for name, spec in asks.items() if not SpecifierSet(spec).contains("3.11.2")} == {}
 
 
 def test_a_name_inside_another_one_is_no_reason() -> None:
@@ -58,7 +58,7 @@ def test_nobody_is_told_to_install_a_name_that_is_not_published() -> None:
     """Who registers it first would be installed by our readers. It goes with the first release."""
     code = [path.read_text(encoding="utf-8") for path in (ROOT / "dlx_router").rglob("*.py")]
     pages = [path.read_text(encoding="utf-8") for path in PAGES]
-    told = [
-        found for text in (*code, *pages) for found in re.findall(r"pip3? install (?:-\S+ )*['\"]?dlx-router", text)
+    commands = [
+        command for text in (*code, *pages) for command in re.findall(r"pip3? install (?:-\S+ )*['\"]?dlx-router", text)
     ]
-    assert told == []
+    assert commands == []

@@ -38,7 +38,7 @@ def test_variables_are_settings_or_read_by_a_program_of_ours(page: Page) -> None
 def _is_variable(name: str) -> bool:
     begin = name.removesuffix("*")
     known_ = known.variables()
-    return name in known_ or (begin != name and any(one.startswith(begin) for one in known_))
+    return name in known_ or (begin != name and any(variable.startswith(begin) for variable in known_))
 
 
 @every_page
@@ -46,7 +46,9 @@ def test_metrics_are_shown_by_the_router(page: Page) -> None:
     prefixed = re.findall(r"\bdlx_router_\w+", page.text)
     short = [name for span in page.spans() for name in re.findall(r"\b[a-z][a-z_]*_total\b", span)]
     short += [
-        found[1] for span in page.spans() if (found := re.match(r"([a-z_]+)\{[a-z, _]+\}$", span)) and "_" in found[1]
+        series[1]
+        for span in page.spans()
+        if (series := re.match(r"([a-z_]+)\{[a-z, _]+\}$", span)) and "_" in series[1]
     ]
     wanted = {
         *prefixed,
@@ -62,17 +64,17 @@ def test_commands_and_their_options_exist(page: Page) -> None:
 
 @every_page
 def test_targets_of_make_exist(page: Page) -> None:
-    asked = {found[1] for line in page.commands() if (found := re.match(r"make ([a-z][a-z-]*)", line))}
+    asked = {target[1] for line in page.commands() if (target := re.match(r"make ([a-z][a-z-]*)", line))}
     assert sorted(asked - known.make_targets()) == []
 
 
-@pytest.mark.parametrize("page", [one for one in EVERY if one.id != "CHANGELOG.md"])  # it tells what is gone, too
+@pytest.mark.parametrize("page", [page for page in EVERY if page.id != "CHANGELOG.md"])  # it tells what is gone, too
 def test_codes_that_are_named_exist(page: Page) -> None:
     assert sorted({*re.findall(r"\bDLX[0-9]{3}\b", page.text)} - known.codes()) == []
 
 
 @pytest.mark.parametrize(
-    "page", [one for one in EVERY if one.id != "docs/lint.md"]
+    "page", [page for page in EVERY if page.id != "docs/lint.md"]
 )  # its examples are wrong, and tested
 def test_policies_in_a_page_are_sound(page: Page, tmp_path_factory: pytest.TempPathFactory) -> None:
     for block in page.blocks:

@@ -20,7 +20,7 @@ from tests.docs import known
 
 
 def _words(text: str, between: str = " ") -> list[str]:
-    return [one.strip() for one in text.replace("\n", " ").split(between) if one.strip()]
+    return [part.strip() for part in text.replace("\n", " ").split(between) if part.strip()]
 
 
 SETTINGS: Final = _words("""
@@ -74,8 +74,8 @@ def test_settings_that_are_frozen_are_there(name: str) -> None:
 
 def test_where_it_is_found_unless_somebody_says_otherwise() -> None:
     fields = Settings.model_fields
-    found = {name: fields[name].default for name in ("prefix", "http_host", "http_port", "declare", "journal")}
-    assert found == {
+    defaults = {name: fields[name].default for name in ("prefix", "http_host", "http_port", "declare", "journal")}
+    assert defaults == {
         "prefix": "dlx-router", "http_host": "127.0.0.1", "http_port": 9719, "declare": "auto",
         "journal": "best-effort",
     }  # fmt: skip
@@ -109,10 +109,10 @@ def test_names_in_the_broker() -> None:
 
 
 def test_words_that_are_frozen_are_said() -> None:
-    assert {*CAUSES} == {one.value for one in words.Cause}
-    assert {one.value for one in words.State} == {"retrying", "dead", "parked", "held"}
+    assert {*CAUSES} == {cause.value for cause in words.Cause}
+    assert {state.value for state in words.State} == {"retrying", "dead", "parked", "held"}
     assert {"rejected", "expired", "maxlen", "delivery_limit"} == words.BROKER_REASONS
-    assert {one.value: KIND_OF[one] for one in words.Action if one.value in ACTIONS} == ACTIONS
+    assert {action.value: KIND_OF[action] for action in words.Action if action.value in ACTIONS} == ACTIONS
     assert {*ACTIONS.values(), "released", "redriven", "edited", "retired", "audit"} <= {*KINDS}
 
 
@@ -130,9 +130,12 @@ def test_members_of_the_record() -> None:
         props=Props(message_id="m", user_id="u", expiration="1", priority=2, delivery_mode=1), cc=("c",),
         error={"type": "T"}, redrive_id="r", parent="o", shadowed={"a": "b"},
     )  # fmt: skip
-    found = json.loads(record.encode(whole, b"k" * 32, record.AT_REST_BYTES))
-    assert {*MEMBERS} <= {*found}
-    assert {*found["props"]} == {"message_id", "user_id", "cc", "expiration", "priority", "delivery_mode"}
-    assert ({*found["digest"]}, {"queue", "exchange", "routing_keys"} <= {*found["first"]}) == ({"crc32", "size"}, True)
-    assert found["deaths"] == [["q", "rejected", 1, 1_700_000_000, "shop", ["k"], "5000"]]
-    assert found["v"] == 1
+    members = json.loads(record.encode(whole, b"k" * 32, record.AT_REST_BYTES))
+    assert {*MEMBERS} <= {*members}
+    assert {*members["props"]} == {"message_id", "user_id", "cc", "expiration", "priority", "delivery_mode"}
+    assert ({*members["digest"]}, {"queue", "exchange", "routing_keys"} <= {*members["first"]}) == (
+        {"crc32", "size"},
+        True,
+    )
+    assert members["deaths"] == [["q", "rejected", 1, 1_700_000_000, "shop", ["k"], "5000"]]
+    assert members["v"] == 1

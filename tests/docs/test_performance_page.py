@@ -19,7 +19,7 @@ def result(rate: float, **more: Any) -> dict[str, Any]:
     return {**own, "broker_cpu_us_per_message": 80.0, "cpu_us_per_message": 31.0, "rss_mb": 71.0, **more}
 
 
-def told(messages: int = 100_000, rounds: int = 8, load: float = 0.1, **more: Any) -> dict[str, Any]:
+def bench_file(messages: int = 100_000, rounds: int = 8, load: float = 0.1, **more: Any) -> dict[str, Any]:
     """A file of `make bench`, as its own functions put it together."""
     results = {name: result(rate) for name, rate in RATES.items()}
     results[PAIR]["smaller_share"] = 0.43
@@ -28,10 +28,10 @@ def told(messages: int = 100_000, rounds: int = 8, load: float = 0.1, **more: An
         for kind in ("classic", "quorum")
         for size in (1024, 65536)
     ]
-    found = cells(every)
+    table = cells(every)
     return {
-        "summary": summary(found),
-        "cells": found,
+        "summary": summary(table),
+        "cells": table,
         "rounds": every,
         "shapes": [],
         "machine": {
@@ -53,7 +53,7 @@ def told(messages: int = 100_000, rounds: int = 8, load: float = 0.1, **more: An
 
 
 def test_goals_are_said_to_be_reached_only_where_they_are() -> None:
-    lines = page(told()).splitlines()
+    lines = page(bench_file()).splitlines()
     (shovel,) = [line for line in lines if "AMQP shovel, 1 KiB" in line]
     (cpu,) = [line for line in lines if "CPU of the router for a letter" in line]
     assert (shovel.split("|")[2:5], cpu.split("|")[2:5]) == (
@@ -63,7 +63,7 @@ def test_goals_are_said_to_be_reached_only_where_they_are() -> None:
 
 
 def test_every_contestant_has_its_numbers() -> None:
-    text = page(told())
+    text = page(bench_file())
     for expected in ("12,000", "9,000", "1.33 × (1.33 … 1.33)", "6.00 ×", "0.80 ×", "13,200", "1.10 ×", "43%"):
         assert expected in text, expected
 
@@ -78,15 +78,15 @@ def test_every_contestant_has_its_numbers() -> None:
     ],
 )
 def test_a_run_that_is_no_measurement_says_so(given: dict[str, Any], warning: str) -> None:
-    assert warning in page(told(**given))
-    assert warning not in page(told())
+    assert warning in page(bench_file(**given))
+    assert warning not in page(bench_file())
 
 
 def test_what_was_not_measured_has_no_section() -> None:
-    whole = told()
+    whole = bench_file()
     for cell in whole["cells"]:
         del cell[PAIR]
-    assert "Two processes" in page(told())
+    assert "Two processes" in page(bench_file())
     assert "Two processes" not in page(whole)
     assert "Backlogs" not in page(whole)
 
@@ -99,7 +99,7 @@ def test_shapes_have_their_rows_and_a_failed_one_says_so() -> None:
             (16 << 20, 24, {ROUTER: result(20.0)}),
         )
     ]
-    rows = [line for line in page(told(shapes=shapes)).splitlines() if line.startswith(("| 100 |", "| 24 |"))]
+    rows = [line for line in page(bench_file(shapes=shapes)).splitlines() if line.startswith(("| 100 |", "| 24 |"))]
     assert rows == [
         "| 100 | 0 B | 5,000 | 5 | 71 | **failed** |",
         "| 24 | 16 MiB | 20 | 0 | 71 | – |",
@@ -110,9 +110,9 @@ def test_the_page_is_written_and_a_file_of_another_kind_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = tmp_path / "bench.json", tmp_path / "page.md"
-    source.write_text(json.dumps(told()), encoding="utf-8")
+    source.write_text(json.dumps(bench_file()), encoding="utf-8")
     assert main([str(source), str(target)]) == 0
-    assert target.read_text(encoding="utf-8") == page(told())
+    assert target.read_text(encoding="utf-8") == page(bench_file())
     source.write_text('{"cells": 1}', encoding="utf-8")
     assert main([str(source), str(target)]) == 2
     assert "run `make bench` first" in capsys.readouterr().err
@@ -120,7 +120,7 @@ def test_the_page_is_written_and_a_file_of_another_kind_is_refused(
 
 def test_the_page_of_this_tree_is_of_this_generator() -> None:
     ours = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert ours.startswith(page(told()).split("\n## ")[0].split("\n\n**")[0])
+    assert ours.startswith(page(bench_file()).split("\n## ")[0].split("\n\n**")[0])
 
 
 def test_latency_is_told_beside_native_and_shovel() -> None:
@@ -130,7 +130,7 @@ def test_latency_is_told_beside_native_and_shovel() -> None:
         "4.3": {"rate": 1000, "seconds": 60, "p50_p99_ms": ways},
         "3.10": {"rate": 1000, "seconds": 60, "p50_p99_ms": late},
     }
-    lines = page(told() | {"latency": measured}).splitlines()
+    lines = page(bench_file() | {"latency": measured}).splitlines()
     rows = [line for line in lines if line.startswith(("| 3.10 | 1,000", "| 4.3 | 1,000"))]
     assert rows == [
         "| 3.10 | 1,000 | 5.0, 15.0 | − 0.5, − 1.0 | + 6.5, + 9.0 | ≤ 6, ≤ 15 | **not reached** |",

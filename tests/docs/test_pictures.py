@@ -24,8 +24,8 @@ def test_every_picture_is_shown_and_the_readme_begins_with_one() -> None:
     shown = {
         (page.path.parent / link).resolve() for page in map(read, PAGES) for link in page.links() if "img/" in link
     }
-    assert {one for one in shown if one.suffix == ".svg"} == set(PICTURES)
-    assert {one.stem for one in PICTURES} == {"demo", *screenshots.COMMANDS}
+    assert {path for path in shown if path.suffix == ".svg"} == set(PICTURES)
+    assert {path.stem for path in PICTURES} == {"demo", *screenshots.COMMANDS}
 
 
 def test_pictures_of_the_console_are_small_and_those_that_are_shown() -> None:
@@ -33,9 +33,9 @@ def test_pictures_of_the_console_are_small_and_those_that_are_shown() -> None:
     shown = {
         (page.path.parent / link).resolve() for page in map(read, PAGES) for link in page.links() if "img/" in link
     }
-    assert {one for one in shown if one.name.startswith("console-")} == {*photos}
-    assert {one.stem for one in photos} <= {*console_pictures.PICTURES}
-    assert [one.name for one in photos if one.stat().st_size > 250_000] == []
+    assert {path for path in shown if path.name.startswith("console-")} == {*photos}
+    assert {photo.stem for photo in photos} <= {*console_pictures.PICTURES}
+    assert [photo.name for photo in photos if photo.stat().st_size > 250_000] == []
 
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
@@ -59,8 +59,8 @@ def test_a_picture_of_a_command_shows_what_it_prints_now(name: str) -> None:
 
 def test_the_picture_of_the_demo_accounts_for_every_delivery() -> None:
     words = " ".join(_text((FOLDER / "demo.svg").read_text(encoding="utf-8")))
-    told = re.search(r"([\d,]+) deliveries = ([\d,]+) settled \+ (\d+) given back \+ (\d+) in flight", words)
-    assert told
-    deliveries, *rest = (int(number.replace(",", "")) for number in told.groups())
+    totals = re.search(r"([\d,]+) deliveries = ([\d,]+) settled \+ (\d+) given back \+ (\d+) in flight", words)
+    assert totals
+    deliveries, *rest = (int(number.replace(",", "")) for number in totals.groups())
     assert deliveries == sum(rest)
     assert "out of tries" in words

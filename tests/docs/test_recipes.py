@@ -21,28 +21,36 @@ LIBRARY: Final = "process_"
 def test_every_path_of_the_guide_is_there() -> None:
     named = {span for span in GUIDE.spans() if re.fullmatch(r"[\w.-]+(/[\w.-]+)*(/|\.(py|md|json))", span)}
     assert len(named) > 30
-    assert {one for one in named if not (ROOT / one).exists() and not (ROOT / "dlx_router" / one).exists()} == set()
+    assert {name for name in named if not (ROOT / name).exists() and not (ROOT / "dlx_router" / name).exists()} == set()
 
 
 def test_the_layers_are_those_of_the_contract() -> None:
-    said = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    layers = next(one["layers"] for one in said if one.get("containers") == ["dlx_router"])
-    line = f"    {' → '.join(one for one in layers if one != 'client')}\n"
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract.get("containers") == ["dlx_router"])
+    line = f"    {' → '.join(layer for layer in layers if layer != 'client')}\n"
     assert line in GUIDE.text
     assert line in (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 
 
 def test_every_metric_stands_in_a_page() -> None:
-    families = {one for one in known.metrics() if not re.search(r"_(bucket|sum|count)$", one)}
+    families = {family for family in known.metrics() if not re.search(r"_(bucket|sum|count)$", family)}
     text = _pages()
     assert {
-        one for one in families if not one.startswith(LIBRARY) and one.removeprefix("dlx_router_") not in text
+        family
+        for family in families
+        if not family.startswith(LIBRARY) and family.removeprefix("dlx_router_") not in text
     } == set()
 
 
 def test_every_command_stands_in_a_page() -> None:
     text = _pages()
-    missing = [one for one in _commands(typer.main.get_command(app)) if not re.search(rf"(dlx-router |`){one}\b", text)]
+    missing = [
+        command
+        for command in _commands(typer.main.get_command(app))
+        if not re.search(rf"(dlx-router |`){command}\b", text)
+    ]
     assert missing == []
 
 
@@ -62,9 +70,9 @@ def test_versions_of_rabbitmq_are_the_same_everywhere() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     asked = re.search(r"^versions := (\d.+)$", makefile, re.MULTILINE)
     tables = [
-        re.findall(r'"([\d.]+)":', found[1])
+        re.findall(r'"([\d.]+)":', match[1])
         for path in (ROOT / "tools").rglob("*.py")
-        if (found := re.search(r"^RELEASES: Final = \{(.+)\}$", path.read_text(encoding="utf-8"), re.MULTILINE))
+        if (match := re.search(r"^RELEASES: Final = \{(.+)\}$", path.read_text(encoding="utf-8"), re.MULTILINE))
     ]
     assert asked is not None
     assert (asked[1].split(), tables) == ([*VERSIONS], [[*VERSIONS]])

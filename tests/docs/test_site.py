@@ -33,16 +33,16 @@ def _pages(nav: Any) -> list[str]:
 
 def test_the_navigation_names_every_page_once() -> None:
     written = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
-    written -= {one for one in written if one.startswith("decisions/0")}  # their index names them: test_decisions
+    written -= {path for path in written if path.startswith("decisions/0")}  # their index names them: test_decisions
     named = _pages(CONFIG["nav"])
     assert sorted(named) == sorted(written | {*site_hooks.OUTSIDE.values()})
 
 
 def test_the_home_says_what_this_is_and_shows_it_before_it_lists_pages() -> None:
-    said, _, listed = (ROOT / "docs" / "README.md").read_text(encoding="utf-8").partition("## All pages")
-    assert said.startswith("# dlx-router\n\n**A dead-letter system for RabbitMQ.**")
+    intro, _, listed = (ROOT / "docs" / "README.md").read_text(encoding="utf-8").partition("## All pages")
+    assert intro.startswith("# dlx-router\n\n**A dead-letter system for RabbitMQ.**")
     assert {block.info[0] for block in read(ROOT / "docs" / "README.md").blocks} == {"yaml", "console", "text"}
-    assert "](img/demo.svg)" in said
+    assert "](img/demo.svg)" in intro
     assert "| to | read |" in listed
 
 
@@ -79,12 +79,12 @@ def test_markdown_of_code_hosts_is_read_as_they_read_it(text: str, shown: str) -
 
 
 def test_the_diagram_is_drawn_with_all_its_words() -> None:
-    (block,) = [one for one in read(ROOT / "docs/concepts.md").blocks if one.info == ("mermaid",)]
+    (block,) = [block for block in read(ROOT / "docs/concepts.md").blocks if block.info == ("mermaid",)]
     svg = site_hooks.drawn(block.text)
-    told = sorted(re.findall(r"<text [^>]*>([^<]+)</text>", svg))
-    boxes = [one or other for one, other in re.findall(r"\[([^]]+)\]|\{([^}]+)\}", block.text)]
+    texts = sorted(re.findall(r"<text [^>]*>([^<]+)</text>", svg))
+    boxes = [box or other for box, other in re.findall(r"\[([^]]+)\]|\{([^}]+)\}", block.text)]
     labels = re.findall(r"(?:--|-\.) ([a-z -]+?) (?:-->|\.->)", block.text)
-    assert (told, svg.count("<rect")) == (sorted(boxes + labels), len(boxes))
+    assert (texts, svg.count("<rect")) == (sorted(boxes + labels), len(boxes))
     assert svg.count("<path d=") == 1 + block.text.count("->"), "the tip of an arrow, and an edge each"
 
 
@@ -101,10 +101,10 @@ def test_it_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path
     pages = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")]
     decisions = [*(ROOT / "docs/decisions").glob("0*.md")]
     assert len(pages) == len(_pages(CONFIG["nav"])) + len(decisions) + 1, "and the page for what is not there"
-    assert [found for page in pages for found in EXTERNAL.findall(page)] == []
+    assert [link for page in pages for link in EXTERNAL.findall(page)] == []
     home = (tmp_path / "index.html").read_text(encoding="utf-8").partition('id="all-pages"')[0]
     words = re.sub(r"<[^>]+>", "", home)
-    assert [one for one in ("img/demo.svg", "start.html") if one not in home] == []
-    assert [one for one in ("max-delivery-attempts: 5", "dlx-router letters show") if one not in words] == []
+    assert [target for target in ("img/demo.svg", "start.html") if target not in home] == []
+    assert [phrase for phrase in ("max-delivery-attempts: 5", "dlx-router letters show") if phrase not in words] == []
     assert "<svg viewBox" in (tmp_path / "concepts.html").read_text(encoding="utf-8")
     shutil.rmtree(tmp_path)

@@ -75,27 +75,27 @@ class Desk:
     def letters(self, count: int, within: float = 20, **query: Any) -> list[dict[str, Any]]:
         """Exactly so many letters, as soon as the index has them."""
 
-        def found() -> list[dict[str, Any]]:
-            status, told = self.get("/letters", limit=1000, **query)
-            assert status == 200, told
-            assert len(told["letters"]) == count, f"{len(told['letters'])} of {count}"
-            return told["letters"] or [{}]
+        def listed() -> list[dict[str, Any]]:
+            status, page = self.get("/letters", limit=1000, **query)
+            assert status == 200, page
+            assert len(page["letters"]) == count, f"{len(page['letters'])} of {count}"
+            return page["letters"] or [{}]
 
-        return eventually(found, within, every=0.1)[:count]
+        return eventually(listed, within, every=0.1)[:count]
 
     def groups(self, queue: str) -> list[dict[str, Any]]:
         """The groups of a failed queue."""
-        status, told = self.get("/groups", queue=queue)
-        assert status == 200, told
-        found: list[dict[str, Any]] = told["groups"]
-        return found
+        status, page = self.get("/groups", queue=queue)
+        assert status == 200, page
+        groups: list[dict[str, Any]] = page["groups"]
+        return groups
 
     def state(self) -> Mapping[str, Any]:
         """How the index is."""
-        status, told = self.get("/status")
-        assert status == 200, told
-        found: Mapping[str, Any] = told["index"]
-        return found
+        status, answer = self.get("/status")
+        assert status == 200, answer
+        index: Mapping[str, Any] = answer["index"]
+        return index
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +125,9 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(file: Path) -> Iterator[Store]:
     """The writer of an empty index in `file`."""
-    one = Store(open_writer(file, max_bytes=1 << 30))
-    yield one
-    one.close()
+    writer = Store(open_writer(file, max_bytes=1 << 30))
+    yield writer
+    writer.close()
 
 
 def as_json(**document: Any) -> str:

@@ -15,8 +15,12 @@ def kept_events(connection: sqlite3.Connection) -> list[tuple[int, Any, str]]:
 
 def kept_steps(connection: sqlite3.Connection) -> list[Any]:
     """The journeys of all letters; of each step what it says, not how it is written."""
-    told = "kind, source, reason, cause, attempts, redrives, tries, policy, exchange, routing_key, refused, redrive_id"
-    sql = f"SELECT letter, step, ts_ms, due_ms, signature, {told} FROM steps JOIN fates ON number = fate ORDER BY 1, 2"
+    columns = (
+        "kind, source, reason, cause, attempts, redrives, tries, policy, exchange, routing_key, refused, redrive_id"
+    )
+    sql = (
+        f"SELECT letter, step, ts_ms, due_ms, signature, {columns} FROM steps JOIN fates ON number = fate ORDER BY 1, 2"
+    )
     return connection.execute(sql).fetchall()
 
 

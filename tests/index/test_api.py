@@ -100,8 +100,8 @@ def test_a_missing_tokens_file_ends_the_start(start_router: Callable[..., Router
 
 @pytest.mark.usefixtures("newest")
 def test_a_page_in_a_browser_cannot_use_the_api_of_this_machine(desk: Desk) -> None:
-    status, told = desk.ask("GET", "/status", headers={"host": "evil.example"})
-    assert (status, told["error"]) == (403, "'evil.example' is not this machine")
+    status, answer = desk.ask("GET", "/status", headers={"host": "evil.example"})
+    assert (status, answer["error"]) == (403, "'evil.example' is not this machine")
 
 
 @pytest.mark.usefixtures("newest")
@@ -109,7 +109,7 @@ def test_too_many_requests_are_told_to_wait(desk: Desk) -> None:
     with httpx.Client(trust_env=False, verify=NO_TLS, timeout=20) as client:
         url = f"http://127.0.0.1:{desk.router.port}/api/v1/nothing"
         answers = (client.get(url) for _ in range(2000))
-        slow = next((one for one in answers if one.status_code == 429), None)
+        slow = next((answer for answer in answers if answer.status_code == 429), None)
     assert slow is not None
     assert slow.headers["retry-after"] == "1"
 

@@ -27,22 +27,24 @@ KINDS = ("retried", "released", "dead_lettered", "held", "edited", "redriven", "
 BODY = '"error":{"type":"E","message":"order %d"},"body_mode":"inline","body_sha256":"00","body":"YWJj"'
 
 
-def told(number: int, kind: str, attempts: int, queue: str = "orders") -> bytes:
+def event_line(number: int, kind: str, attempts: int, queue: str = "orders") -> bytes:
     """An event of one of few letters, whose ids end alike: they are looked for by a number that they share."""
     arrival = Arrival.RELEASE if kind == "released" else Arrival.INBOX
-    one = letter(id=f"{number}{0:031x}", failed_queue=queue, arrival=arrival, exchange="x", routing_key=f"k.{number}")
+    dead = letter(id=f"{number}{0:031x}", failed_queue=queue, arrival=arrival, exchange="x", routing_key=f"k.{number}")
     ruling = RULING._replace(kind=kind, attempts=attempts)
     extra = {"extra": BODY % number} if kind == "dead_lettered" else {}
-    return line(one, ruling, now_ms=NOW + attempts, props=props(message_id=b"m-%d" % number), **extra)
+    return line(dead, ruling, now_ms=NOW + attempts, props=props(message_id=b"m-%d" % number), **extra)
 
 
 events = st.lists(
     st.builds(
-        told, st.integers(1, 4), st.sampled_from(KINDS), st.integers(1, 3), st.sampled_from(["orders", "payments"])
+        event_line, st.integers(1, 4), st.sampled_from(KINDS), st.integers(1, 3),
+        st.sampled_from(["orders", "payments"]),
     )
     | st.builds(
         lambda number: audit(
-            "r", "/", actor="a", action="letters.import", details={"letter": json.loads(told(number, "parked", 1))},
+            "r", "/", actor="a", action="letters.import",
+            details={"letter": json.loads(event_line(number, "parked", 1))},
             ts_ms=NOW,
         ),
         st.integers(1, 5),
@@ -56,16 +58,18 @@ def written(transactions: Sequence[Sequence[bytes]]) -> dict[str, list[Any]]:
     """Everything that the file says of letters, after these."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "index.sqlite"
-        one = Store(open_writer(file, max_bytes=1 << 30))
+        writer = Store(open_writer(file, max_bytes=1 << 30))
         for number, bodies in enumerate(transactions):
-            one.apply("/", [Message(number * 100 + at, body) for at, body in enumerate(bodies)])
-        one.close()
+            writer.apply("/", [Message(number * 100 + at, body) for at, body in enumerate(bodies)])
+        writer.close()
         connection = sqlite3.connect(file)
         tables = ("letters", "bodies", "groups", "places", "queues", "counts WHERE n != 0")
-        found = {table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr) for table in tables}
-        found |= {"events": kept_events(connection), "steps": kept_steps(connection)}
+        contents = {
+            table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr) for table in tables
+        }
+        contents |= {"events": kept_events(connection), "steps": kept_steps(connection)}
         connection.close()
-    return found
+    return contents
 
 
 @pytest.mark.slow
@@ -74,27 +78,27 @@ def written(transactions: Sequence[Sequence[bytes]]) -> dict[str, list[Any]]:
 def test_one_transaction_says_what_many_say(lines: list[bytes], where: set[int]) -> None:
     at = sorted({0, len(lines), *(cut for cut in where if cut < len(lines))})
     several = [[b"".join(lines[begin:end])] for begin, end in pairwise(at)]
-    assert written([lines]) == written([[one] for one in lines]) == written(several)
+    assert written([lines]) == written([[event] for event in lines]) == written(several)
 
 
 @given(letters, rulings, st.integers(0, 2**53), st.none() | st.integers(0, 2**53))
-def test_an_event_taken_apart_is_the_event(one: Any, ruling: Any, ts_ms: int, due_ms: int | None) -> None:
+def test_an_event_taken_apart_is_the_event(dead: Any, ruling: Any, ts_ms: int, due_ms: int | None) -> None:
     """The short way through a line gives what the whole line says."""
-    told_of = line(one, ruling._replace(exchange="dlx"), ts_ms, due_ms=due_ms, props=props(message_id=b"m"))
+    told_of = line(dead, ruling._replace(exchange="dlx"), ts_ms, due_ms=due_ms, props=props(message_id=b"m"))
     whole = json.loads(told_of)
-    found = rows.event_of(told_of.strip())
-    if found.shared is None:
+    event = rows.event_of(told_of.strip())
+    if event.shared is None:
         assert whole["kind"] not in rows.STATE_OF or whole["observed"]
         return
-    assert len({*found.own, *found.shared.members}) == len(whole)
-    assert timeless({**found.shared.members, **found.own}) == timeless(whole)
-    assert found.shared == rows.shared_of(whole)._replace(members=found.shared.members)
-    assert found.id == rows.plain(whole["id"])
+    assert len({*event.own, *event.shared.members}) == len(whole)
+    assert timeless({**event.shared.members, **event.own}) == timeless(whole)
+    assert event.shared == rows.shared_of(whole)._replace(members=event.shared.members)
+    assert event.id == rows.plain(whole["id"])
 
 
 def timeless(event: Any) -> Any:
     """When a letter died does not come from what it shares with others."""
-    return event | {"deaths": [{**one, "time_ms": 0} for one in event["deaths"]]}
+    return event | {"deaths": [{**death, "time_ms": 0} for death in event["deaths"]]}
 
 
 NESTED = b'{"v":1,"event_id":"a-b","id":"c","kind":"parked","failed_queue":"q","x":{"y":1,"ts_ms":3},"ts_ms":5}'
@@ -109,9 +113,9 @@ LATE = b'{"v":1,"event_id":"a-b","id":"c","kind":"parked","failed_queue":"q","ts
 
 @pytest.mark.parametrize("odd", [NESTED, SPACED, EARLY, LATE])
 def test_an_event_that_somebody_else_wrote_is_read_whole(odd: bytes) -> None:
-    found = rows.event_of(odd)
-    assert found.own == json.loads(odd)
-    assert found.shared == rows.shared_of(json.loads(odd))
+    event = rows.event_of(odd)
+    assert event.own == json.loads(odd)
+    assert event.shared == rows.shared_of(json.loads(odd))
 
 
 @pytest.mark.parametrize(
@@ -137,32 +141,32 @@ def test_an_event_that_somebody_else_wrote_is_read_whole(odd: bytes) -> None:
 def test_an_event_of_another_shape_costs_no_other_event(tmp_path: Path, odd: dict[str, Any]) -> None:
     """SQLite would refuse such values; a transaction that fails is tried again, for ever."""
     file = tmp_path / "index.sqlite"
-    event = json.dumps({**json.loads(told(1, "parked", 1)), **odd}).encode()
-    one = Store(open_writer(file, max_bytes=1 << 30))
-    one.apply("/", [Message(0, event + b"\n" + told(2, "parked", 1))])
-    one.close()
+    event = json.dumps({**json.loads(event_line(1, "parked", 1)), **odd}).encode()
+    writer = Store(open_writer(file, max_bytes=1 << 30))
+    writer.apply("/", [Message(0, event + b"\n" + event_line(2, "parked", 1))])
+    writer.close()
     reader = Reader(file)
-    found = reader.letters(Wanted(), lambda _vhost, _queue: True, limit=9, before=None)
-    assert [letter["id"][0] for letter in found] == ["2"]
+    page = reader.letters(Wanted(), lambda _vhost, _queue: True, limit=9, before=None)
+    assert [letter["id"][0] for letter in page] == ["2"]
     assert reader.streams()["/"]["unread"] == 1
     reader.close()
 
 
 @pytest.mark.parametrize("body", ["YWJj", "", 'no "base64"', "é"])
 def test_a_line_is_kept_without_its_body_however_it_was_written(body: str) -> None:
-    event = {**json.loads(told(1, "parked", 1)), "body": body}
+    event = {**json.loads(event_line(1, "parked", 1)), "body": body}
     first = {"body": body, **event}
     for compact in (True, False):
         for whole in (event, first):
-            said = json.dumps(whole, separators=(",", ":") if compact else None).encode()
-            assert json.loads(rows.without_body(said, whole)) == {k: v for k, v in event.items() if k != "body"}
+            text = json.dumps(whole, separators=(",", ":") if compact else None).encode()
+            assert json.loads(rows.without_body(text, whole)) == {k: v for k, v in event.items() if k != "body"}
 
 
 def test_what_is_old_is_looked_for_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "LOOKED_AT", 3)
-    one = Store(open_writer(tmp_path / "index.sqlite", max_bytes=1 << 30))
+    writer = Store(open_writer(tmp_path / "index.sqlite", max_bytes=1 << 30))
     kinds = ("dead_lettered", "redriven", "redriven", "redriven", "dead_lettered", "dead_lettered", "redriven")
-    one.apply("/", [Message(0, b"".join(told(number, kind, 1) for number, kind in enumerate(kinds)))])
-    gone = [one.prune(before_ms=NOW + 5000, at_most=1) for _ in range(6)]
-    assert (gone, one.count()) == ([1, 1, 0, 1, 0, 1], 3)
-    one.close()
+    writer.apply("/", [Message(0, b"".join(event_line(number, kind, 1) for number, kind in enumerate(kinds)))])
+    gone = [writer.prune(before_ms=NOW + 5000, at_most=1) for _ in range(6)]
+    assert (gone, writer.count()) == ([1, 1, 0, 1, 0, 1], 3)
+    writer.close()

@@ -43,8 +43,8 @@ def letter(desk: Desk) -> str:
 def test_letters_are_listed_searched_and_exported(desk: Desk, letter: str, tmp_path: Path) -> None:
     listed = run(desk, "letters", "list", "--queue", "twice.told")
     assert (listed.returncode, letter in listed.stdout, "DLQ.twice.told" in listed.stdout) == (0, True, True)
-    found = json.loads(run(desk, "letters", "search", "told-12", "--json").stdout)
-    assert [one["id"] for one in found] == [letter]
+    letters = json.loads(run(desk, "letters", "search", "told-12", "--json").stdout)
+    assert [row["id"] for row in letters] == [letter]
     assert run(desk, "letters", "search", "nobody-has-this").stdout == "No letters.\n"
     file = tmp_path / "letters.jsonl"
     done = run(desk, "letters", "export", "--queue", "twice.told", "--full", "-o", str(file))
@@ -102,27 +102,27 @@ def test_a_task_says_how_many_of_its_letters_came_back(desk: Desk) -> None:
     vhost = ("--vhost", desk.vhost.name)
 
     def shown() -> Any:
-        (found,) = (
-            one for one in json.loads(run(desk, "redrive", "list", *vhost, "--json").stdout) if one["id"] == task["id"]
+        (row,) = (
+            row for row in json.loads(run(desk, "redrive", "list", *vhost, "--json").stdout) if row["id"] == task["id"]
         )
-        assert (found["state"], found["came_back"]) == ("done", 1)
-        return found
+        assert (row["state"], row["came_back"]) == ("done", 1)
+        return row
 
     assert eventually(shown, 20)["meant"] == {"letters": 3, "is_exact": True}
-    told = run(desk, "redrive", "show", task["id"], *vhost).stdout
-    facts = dict(line.split(None, 1) for line in told.replace("came back", "came-back").splitlines()[1:])
+    text = run(desk, "redrive", "show", task["id"], *vhost).stdout
+    facts = dict(line.split(None, 1) for line in text.replace("came back", "came-back").splitlines()[1:])
     assert (facts["sent"], facts["stays"], facts["came-back"]) == ("3", "0", "1")
 
 
 def test_status_says_how_the_router_is(desk: Desk) -> None:
-    told = run(desk, "status")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.startswith(f"ready: http://127.0.0.1:{desk.router.port}, ")
-    (row,) = [line.split() for line in told.stdout.splitlines() if line.startswith(f"{desk.vhost.name} ")]
+    done = run(desk, "status")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"ready: http://127.0.0.1:{desk.router.port}, ")
+    (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith(f"{desk.vhost.name} ")]
     assert row[1:3] == ["yes", "best-effort"]
     document = json.loads(run(desk, "status", "--json").stdout)
     assert (document["readiness"]["ready"], {*document["status"]["vhosts"]}) == (True, {desk.vhost.name})
-    assert f"revision {document['policy_revision']}" in told.stdout
+    assert f"revision {document['policy_revision']}" in done.stdout
 
 
 @pytest.mark.slow
@@ -131,12 +131,12 @@ def test_audits_say_who_did_what(desk: Desk, letter: str) -> None:
     assert run(desk, "groups", "ignore", group["id"], "--note", "known", "--yes").returncode == 0
     assert run(desk, "groups", "open", group["id"], "--yes").returncode == 0
 
-    def told() -> str:
-        found = run(desk, "audits").stdout
-        assert f"group {group['id']}, state ignored, note known" in found, found
-        return found
+    def listed() -> str:
+        output = run(desk, "audits").stdout
+        assert f"group {group['id']}, state ignored, note known" in output, output
+        return output
 
-    head, *rows = eventually(told, 20).splitlines()
+    head, *rows = eventually(listed, 20).splitlines()
     assert head.split() == ["when", "who", "action", "vhost", "what"]
     assert any("group.set" in row and desk.vhost.name in row for row in rows)
     assert {"actor", "action", "details"} <= json.loads(run(desk, "audits", "--json", "--limit", "1").stdout)[0].keys()
@@ -161,28 +161,28 @@ def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) ->
         sync.dead(sync.Message(desk.amqp.channel, *delivered), "no-stock", error=error, retry="never")
         desk.amqp.channel.cancel()
     desk.letters(3, queue=queue, state="dead")
-    groups = {(one["error_type"], one["message"]): one for one in desk.groups(queue)}
-    assert {key: one["deaths"] for key, one in groups.items()} == {
+    groups = {(group["error_type"], group["message"]): group for group in desk.groups(queue)}
+    assert {key: group["deaths"] for key, group in groups.items()} == {
         ("ValueError", "item <n> is <n> short"): 2,
         ("KeyError", "'x'"): 1,
     }
-    assert {one["reason"] for one in groups.values()} == {"application:no-stock"}
+    assert {group["reason"] for group in groups.values()} == {"application:no-stock"}
     shown = run(desk, "groups", "--queue", queue).stdout
     assert ("ValueError" in shown, "KeyError" in shown) == (True, True)
-    (group,) = [one["id"] for key, one in groups.items() if key[0] == "KeyError"]
-    assert [one["group"] for one in desk.letters(1, group=group)] == [group]
+    (group,) = [group["id"] for key, group in groups.items() if key[0] == "KeyError"]
+    assert [row["group"] for row in desk.letters(1, group=group)] == [group]
 
 
 @pytest.mark.parametrize("names", ["NServiceBus.ExceptionInfo.{}", "MT-Fault-{}"])
 def test_letters_are_grouped_and_shown_by_the_error_that_a_library_wrote(desk: Desk, names: str) -> None:
     queue = desk.work(f"plain.{names.partition('.')[0].partition('-')[0]}")
     for kind, number in (("Shop.NoStock", 7), ("Shop.NoStock", 8), ("Shop.NoCredit", 9)):
-        said = {"ExceptionType": kind, "Message": f"order {number} failed", "StackTrace": "   at Shop.Orders.Take()"}
-        desk.kill(queue, "body", headers={names.format(name): text for name, text in said.items()})
-    found = desk.letters(3, queue=queue, state="dead")
-    groups = {one["error_type"]: (one["message"], one["deaths"]) for one in desk.groups(queue)}
+        error = {"ExceptionType": kind, "Message": f"order {number} failed", "StackTrace": "   at Shop.Orders.Take()"}
+        desk.kill(queue, "body", headers={names.format(name): text for name, text in error.items()})
+    letters = desk.letters(3, queue=queue, state="dead")
+    groups = {group["error_type"]: (group["message"], group["deaths"]) for group in desk.groups(queue)}
     assert groups == {"Shop.NoStock": ("order <n> failed", 2), "Shop.NoCredit": ("order <n> failed", 1)}
-    shown = run(desk, "letters", "show", found[0]["id"]).stdout
+    shown = run(desk, "letters", "show", letters[0]["id"]).stdout
     assert ("Shop.No" in shown, "failed" in shown) == (True, True)
 
 
@@ -195,21 +195,21 @@ def test_what_an_error_says_of_redacted_headers_is_told_by_nothing(desk: Desk) -
     desk.kill(queue, "spring", headers=spring)
     desk.kill(queue, "ours", headers=ours)
     desk.kill(queue, "masstransit", headers={"MT-Fault-Message": f"card {SECRET}"})
-    found = desk.letters(3, queue=queue, state="dead")
-    whole = [desk.get(f"/letters/{one['id']}") for one in found]
+    letters = desk.letters(3, queue=queue, state="dead")
+    whole = [desk.get(f"/letters/{row['id']}") for row in letters]
     lines = [line for line in events(desk.vhost.amqp_url) if line.get("failed_queue") == queue]
     groups = desk.groups(queue)
     exported = run(desk, "letters", "export", "--from", f"DLQ.{queue}", "--vhost", desk.vhost.name)
     dry = run(desk, "redrive", "start", f"DLQ.{queue}", "--vhost", desk.vhost.name, "--dry-run", "--json")
     assert (exported.returncode, dry.returncode) == (0, 0), exported.stderr + dry.stderr
     kept = b"".join(file.read_bytes() for file in desk.index.parent.glob("index.sqlite*"))
-    for told in (found, whole, lines, groups, exported.stdout, dry.stdout, kept, desk.router.log.read_text()):
-        assert SECRET not in str(told)
+    for output in (letters, whole, lines, groups, exported.stdout, dry.stdout, kept, desk.router.log.read_text()):
+        assert SECRET not in str(output)
     hidden = ["MT-Fault-Message", "x-error-message", "x-exception-message", "x-exception-stacktrace"]
     assert [(line.get("error"), {*line["redacted"]} <= {*hidden}) for line in lines] == [(None, True)] * 3
-    (group,) = {one["id"] for one in groups}
+    (group,) = {group["id"] for group in groups}
     assert {json.loads(line)["group"] for line in exported.stdout.splitlines()} == {group}
-    assert [(one["group"], one["letters"]) for one in json.loads(dry.stdout)["groups"]] == [(group, 3)]
+    assert [(group["group"], group["letters"]) for group in json.loads(dry.stdout)["groups"]] == [(group, 3)]
 
 
 def test_groups_are_shown_and_changed_only_when_somebody_says_yes(desk: Desk, letter: str) -> None:
@@ -217,8 +217,8 @@ def test_groups_are_shown_and_changed_only_when_somebody_says_yes(desk: Desk, le
     refused = run(desk, "groups", "resolve", group["id"])
     assert (refused.returncode, "--yes" in refused.stderr) == (1, True)
     assert run(desk, "groups", "ignore", group["id"], "--until", "2d", "--note", "soon", "--yes").returncode == 0
-    told = json.loads(run(desk, "groups", "show", group["id"], "--json").stdout)
-    assert (told["state"], told["note"], told["until_ms"] > told["last_ms"]) == ("ignored", "soon", True)
+    shown = json.loads(run(desk, "groups", "show", group["id"], "--json").stdout)
+    assert (shown["state"], shown["note"], shown["until_ms"] > shown["last_ms"]) == ("ignored", "soon", True)
     assert run(desk, "groups", "open", group["id"], "-y").stdout == f"{group['id']}: open\n"
 
 
@@ -262,8 +262,8 @@ def test_a_letter_that_was_sent_somewhere_is_listed_with_that_place(desk: Desk) 
     assert sorted(elsewhere in line for line in listed[1:]) == [False, True]
     (back,) = (line for line in listed[1:] if elsewhere not in line)
     assert back.count(queue) == 2, "it lies where it failed"
-    told = {one["message_id"]: one["sent_to"] for one in desk.letters(2, queue=queue)}
-    assert told["one"] == {"exchange": "", "routing_key": elsewhere}
+    places = {row["message_id"]: row["sent_to"] for row in desk.letters(2, queue=queue)}
+    assert places["one"] == {"exchange": "", "routing_key": elsewhere}
 
 
 def test_a_letter_says_whether_sending_it_back_helped(desk: Desk) -> None:

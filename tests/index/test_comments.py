@@ -29,12 +29,12 @@ def note(text: str, at: int = 10, letter: str = ID, queue: str = "orders", actor
 
 
 def noted(file: Path, number: int = 1) -> list[tuple[str, str]]:
-    (found,) = Reader(file).letter(f"{number:032x}", EVERYTHING)
-    return [(one["actor"], one["text"]) for one in found["comments"]]
+    (row,) = Reader(file).letter(f"{number:032x}", EVERYTHING)
+    return [(comment["actor"], comment["text"]) for comment in row["comments"]]
 
 
-def found(file: Path, words: str) -> list[str]:
-    return [one["id"] for one in Reader(file).letters(Wanted(text=words), EVERYTHING, limit=10, before=None)]
+def ids_with(file: Path, words: str) -> list[str]:
+    return [row["id"] for row in Reader(file).letters(Wanted(text=words), EVERYTHING, limit=10, before=None)]
 
 
 def test_a_note_is_shown_with_who_and_when_and_found_by_its_words(store: Store, file: Path) -> None:
@@ -42,36 +42,36 @@ def test_a_note_is_shown_with_who_and_when_and_found_by_its_words(store: Store, 
     store.apply("/", [Message(2, note("they mend it on Monday", at=20, actor="bert"))])
     assert noted(file) == [("ann", "asked the shop"), ("bert", "they mend it on Monday")]
     assert noted(file, 2) == []
-    assert (found(file, "shop monday"), found(file, "shop nothing")) == ([ID], [])
-    (one,) = Reader(file).letter(ID, EVERYTHING)
-    assert ([said["ts_ms"] for said in one["comments"]], one["state"]) == ([NOW + 10, NOW + 20], "dead")
+    assert (ids_with(file, "shop monday"), ids_with(file, "shop nothing")) == ([ID], [])
+    (row,) = Reader(file).letter(ID, EVERYTHING)
+    assert ([comment["ts_ms"] for comment in row["comments"]], row["state"]) == ([NOW + 10, NOW + 20], "dead")
 
 
 def test_a_note_in_the_same_transaction_as_its_letter_is_kept(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(1) + note("at once") + told(2))])
-    assert (noted(file), found(file, "once")) == ([("ann", "at once")], [ID])
+    assert (noted(file), ids_with(file, "once")) == ([("ann", "at once")], [ID])
 
 
 def test_a_note_counts_once_and_outlives_newer_events(store: Store, file: Path) -> None:
-    said = note("kept words")
-    store.apply("/", [Message(0, told(1)), Message(1, said)])
-    store.apply("/", [Message(2, said), Message(3, told(1, redrives=1, at=30))])
-    assert (noted(file), found(file, "kept words")) == ([("ann", "kept words")], [ID])
+    message = note("kept words")
+    store.apply("/", [Message(0, told(1)), Message(1, message)])
+    store.apply("/", [Message(2, message), Message(3, told(1, redrives=1, at=30))])
+    assert (noted(file), ids_with(file, "kept words")) == ([("ann", "kept words")], [ID])
     store.close()
     again = Store(open_writer(file, max_bytes=1 << 30))
     again.apply("/", [Message(4, told(1, redrives=2, at=60)), Message(5, note("another", at=70))])
     again.close()
-    assert (found(file, "kept"), found(file, "another kept")) == ([ID], [ID])
+    assert (ids_with(file, "kept"), ids_with(file, "another kept")) == ([ID], [ID])
 
 
 def test_a_note_goes_with_its_letter_and_stays_an_audit(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(1) + told(2) + note("secret"))])
     assert store.shrink(1) == 1
-    assert (found(file, "secret"), noted(file, 2)) == ([], [])
+    assert (ids_with(file, "secret"), noted(file, 2)) == ([], [])
     store.apply("/", [Message(1, told(3))])
     assert noted(file, 3) == [], "whatever number it got"
     assert store._connection.execute("SELECT count(*) FROM comments").fetchone() == (0,)
-    assert [one["details"]["text"] for one in Reader(file).audits(["/"], limit=9)] == ["secret"]
+    assert [entry["details"]["text"] for entry in Reader(file).audits(["/"], limit=9)] == ["secret"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_note_on_what_is_not_known_is_an_audit_only(store: Store, file: Path, 
 def test_once_a_journal_is_signed_a_note_that_is_not_is_nobodys(store: Store, file: Path, signature: str) -> None:
     store.apply("/", [Message(0, told(1), "ok")])
     store.apply("/", [Message(1, note("forged"), signature)])
-    assert (noted(file), found(file, "forged")) == ([], [])
+    assert (noted(file), ids_with(file, "forged")) == ([], [])
 
 
 @pytest.mark.parametrize("details", [{}, {"letter": ID}, {"letter": ID, "queue": 7, "text": ["x"]}, {"text": None}])
@@ -119,8 +119,8 @@ def test_what_is_found_is_what_stands_there(
     store.close()
     wanted = [f"word{at}" for at, (what, _) in enumerate(done, 1) if what in "np"]
     assert [text.split()[0] for _, text in noted(file)] == wanted
-    assert all(found(file, word) == [ID] for word in wanted)
-    assert found(file, "word99") == []
+    assert all(ids_with(file, word) == [ID] for word in wanted)
+    assert ids_with(file, "word99") == []
 
 
 def test_the_words_of_notes_have_a_bound() -> None:
@@ -142,4 +142,4 @@ def test_a_letter_whose_body_has_the_mark_of_notes_is_searched_by_no_more_than_i
     assert store._connection.execute("SELECT max(length(text)) FROM events").fetchone()[0] <= TEXT_CHARS
     store.apply("/", [Message(20, note("mine", at=30))])
     (text,) = store._connection.execute("SELECT text FROM events").fetchone()
-    assert (text.partition(comments.MARK)[2], found(file, "tail mine")) == ("mine", [ID])
+    assert (text.partition(comments.MARK)[2], ids_with(file, "tail mine")) == ("mine", [ID])

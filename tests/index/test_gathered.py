@@ -18,9 +18,9 @@ class Stream:
     async def take(self, at_most: int, within_s: float) -> list[Read]:
         if not self.waiting:
             await asyncio.sleep(within_s)  # what take() does: it waits for something to come
-        found, self.waiting = self.waiting[:at_most], self.waiting[at_most:]
-        self._taken += len(found)
-        return found
+        batch, self.waiting = self.waiting[:at_most], self.waiting[at_most:]
+        self._taken += len(batch)
+        return batch
 
     async def gather(self, count: int, within_s: float) -> None:
         if not self.is_lost and len(self.waiting) < count:
@@ -35,36 +35,36 @@ async def gathered(stream: Stream, until_s: float) -> tuple[list[Read], float]:
     """What was gathered, and how long it took."""
     clock = asyncio.get_running_loop().time
     began = clock()
-    found = await _gathered(cast("Reading", cast("Any", stream)), began + until_s)
-    return found, clock() - began
+    batch = await _gathered(cast("Reading", cast("Any", stream)), began + until_s)
+    return batch, clock() - began
 
 
 async def test_the_first_letter_after_a_pause_does_not_wait() -> None:
-    found, took_s = await gathered(Stream(100), -1.0)
-    assert (len(found), took_s < GATHER_S / 2) == (1, True)
+    batch, took_s = await gathered(Stream(100), -1.0)
+    assert (len(batch), took_s < GATHER_S / 2) == (1, True)
 
 
 async def test_what_comes_until_then_comes_along_and_is_acked() -> None:
     stream = Stream(*[100] * (AT_ONCE * 3))
-    found, took_s = await gathered(stream, 0.1)
-    assert [one.offset for one in found] == [*range(AT_ONCE * 3)]
+    batch, took_s = await gathered(stream, 0.1)
+    assert [message.offset for message in batch] == [*range(AT_ONCE * 3)]
     assert (stream.acked, 0.1 <= took_s < GATHER_S) == (AT_ONCE * 3, True)
 
 
 async def test_enough_is_enough() -> None:
     stream = Stream(*[ENOUGH_BYTES // AT_ONCE] * (AT_ONCE * 3))
-    found, took_s = await gathered(stream, 5.0)
-    assert (len(found), took_s < 1.0) == (AT_ONCE, True)
+    batch, took_s = await gathered(stream, 5.0)
+    assert (len(batch), took_s < 1.0) == (AT_ONCE, True)
 
 
 async def test_what_came_before_the_stream_was_lost_is_kept() -> None:
     """Else a connection that breaks twice a second would never let the index go on."""
     stream = Stream(100)
     stream.is_lost = True
-    found, took_s = await gathered(stream, 5.0)
-    assert (len(found), took_s < 1.0) == (1, True)
+    batch, took_s = await gathered(stream, 5.0)
+    assert (len(batch), took_s < 1.0) == (1, True)
 
 
 async def test_nothing_comes_for_a_while() -> None:
-    found, took_s = await gathered(Stream(), 5.0)
-    assert (found, took_s < 4 * SAY_S) == ([], True)
+    batch, took_s = await gathered(Stream(), 5.0)
+    assert (batch, took_s < 4 * SAY_S) == ([], True)

@@ -22,18 +22,18 @@ from tests.support.vhost import Vhost
 def test_a_letter_is_found_with_its_journey_and_body(desk: Desk) -> None:
     queue = desk.work("shown")
     desk.kill(queue, as_json(order=4711, to="Zürich"), content_type="application/json", message_id="msg-4711")
-    (one,) = desk.letters(1, queue=queue)
-    assert (one["state"], one["reason"], one["cause"]) == ("dead", "rejected", "attempts_spent")
-    assert one["target"] == {"exchange": "", "routing_key": "DLQ.shown"}
-    status, told = desk.get(f"/letters/{one['id']}")
+    (row,) = desk.letters(1, queue=queue)
+    assert (row["state"], row["reason"], row["cause"]) == ("dead", "rejected", "attempts_spent")
+    assert row["target"] == {"exchange": "", "routing_key": "DLQ.shown"}
+    status, answer = desk.get(f"/letters/{row['id']}")
     assert status == 200
-    (whole,) = told["letters"]
+    (whole,) = answer["letters"]
     assert whole["body"]["form"] == "json"
     assert whole["body"]["content"] == {"order": 4711, "to": "Zürich"}
     assert [step["kind"] for step in whole["journey"]] == ["dead_lettered"]
     assert whole["event"]["deaths"][0]["queue"] == queue
-    _, told = desk.get(f"/letters/{one['id']}", form="hex")
-    assert bytes.fromhex(told["letters"][0]["body"]["content"]) == as_json(order=4711, to="Zürich").encode()
+    _, answer = desk.get(f"/letters/{row['id']}", form="hex")
+    assert bytes.fromhex(answer["letters"][0]["body"]["content"]) == as_json(order=4711, to="Zürich").encode()
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_words_find_letters(desk: Desk, words: str, count: int) -> None:
 def test_pages_are_whole_and_newest_first(desk: Desk) -> None:
     queue = desk.work("paged")
     desk.kill(queue, *(f"{number}" for number in range(7)))
-    every = [one["id"] for one in desk.letters(7, queue=queue)]
+    every = [row["id"] for row in desk.letters(7, queue=queue)]
     paged: list[str] = []
     cursor: int | None = None
     while True:
-        _, told = desk.get("/letters", queue=queue, limit=3, **({} if cursor is None else {"cursor": cursor}))
-        paged += [one["id"] for one in told["letters"]]
-        cursor = told["next"]
+        _, page = desk.get("/letters", queue=queue, limit=3, **({} if cursor is None else {"cursor": cursor}))
+        paged += [row["id"] for row in page["letters"]]
+        cursor = page["next"]
         if cursor is None:
             break
     assert paged == every
@@ -70,8 +70,8 @@ def test_a_body_that_is_no_text_is_shown_in_hex_and_one_that_is_not_known_says_w
     queue, plain = desk.work("binary"), desk.work("plain.one")
     desk.kill(queue, b"\xff\x00\xfe", content_type="text/plain")
     desk.kill(plain, "secret")
-    (one,) = desk.letters(1, queue=queue)
-    body = desk.get(f"/letters/{one['id']}")[1]["letters"][0]["body"]
+    (row,) = desk.letters(1, queue=queue)
+    body = desk.get(f"/letters/{row['id']}")[1]["letters"][0]["body"]
     assert (body["form"], body["content"], body["is_whole"]) == ("hex", "ff00fe", True)
     (other,) = desk.letters(1, queue=plain)
     body = desk.get(f"/letters/{other['id']}")[1]["letters"][0]["body"]
@@ -84,8 +84,8 @@ def test_why_there_is_no_body_is_what_the_policy_said_and_where_it_can_be_had(de
     twice, plain = desk.work("twice.why"), desk.work("plain.why")
     desk.kill(twice, "waits")
     desk.kill(plain, "lies")
-    (one,), (other,) = desk.letters(1, queue=twice), desk.letters(1, queue=plain)
-    why = desk.get(f"/letters/{one['id']}")[1]["letters"][0]["body"]["why"]
+    (row,), (other,) = desk.letters(1, queue=twice), desk.letters(1, queue=plain)
+    why = desk.get(f"/letters/{row['id']}")[1]["letters"][0]["body"]["why"]
     assert "{body: final} and its way has not ended yet" in why  # it said that {body: final} would keep the body
     why = desk.get(f"/letters/{other['id']}")[1]["letters"][0]["body"]["why"]
     assert "policy plain said {body: none}" in why
@@ -97,8 +97,8 @@ def test_a_letter_that_comes_again_is_one_letter_with_a_journey(desk: Desk) -> N
     queue = desk.work("twice.one")
     desk.kill(queue, "again", message_id="again")
     desk.amqp.fail(queue, within=20)
-    (one,) = desk.letters(1, queue=queue, state="dead")
-    journey = desk.get(f"/letters/{one['id']}")[1]["letters"][0]["journey"]
+    (row,) = desk.letters(1, queue=queue, state="dead")
+    journey = desk.get(f"/letters/{row['id']}")[1]["letters"][0]["journey"]
     assert [step["kind"] for step in journey] == ["retried", "released", "dead_lettered"]
     (group,) = desk.groups(queue)
     assert (group["deaths"], group["lying"], group["states"]) == (2, 1, {"dead": 1})
@@ -112,17 +112,19 @@ def test_a_group_is_ignored_resolved_and_opens_when_a_letter_returns(desk: Desk)
     (group,) = desk.groups(queue)
     assert (group["state"], group["deaths"]) == ("open", 2)
     path = f"/groups/{group['id']}"
-    status, told = desk.ask("PATCH", path, json={"state": "ignored", "until_ms": 2**42, "note": "known"})
-    assert (status, told["state"], told["until_ms"], told["note"], told["actor"]) == (
+    status, answer = desk.ask("PATCH", path, json={"state": "ignored", "until_ms": 2**42, "note": "known"})
+    assert (status, answer["state"], answer["until_ms"], answer["note"], answer["actor"]) == (
         200, "ignored", 2**42, "known", "local",
     )  # fmt: skip
-    status, told = desk.ask("PATCH", path, json={"state": "resolved"})
-    assert (status, told["state"], told["note"]) == (200, "resolved", "known")
+    status, answer = desk.ask("PATCH", path, json={"state": "resolved"})
+    assert (status, answer["state"], answer["note"]) == (200, "resolved", "known")
     desk.kill(queue, "c")
     eventually(lambda: desk.get(path)[1]["returned"], 20)
     assert desk.get(path)[1]["state"] == "open"
-    _, told = desk.get("/audits")
-    assert [one["details"]["state"] for one in told["audits"] if one["details"].get("group") == group["id"]] == [
+    _, answer = desk.get("/audits")
+    assert [
+        audit["details"]["state"] for audit in answer["audits"] if audit["details"].get("group") == group["id"]
+    ] == [
         "resolved",
         "ignored",
     ]
@@ -137,8 +139,8 @@ def test_ids_states_and_offsets_survive_a_restart_and_a_damaged_file(desk: Desk)
     desk.ask("PATCH", f"/groups/{group['id']}", json={"state": "ignored"})
     assert desk.router.stop() == 0
     desk.router.start(within=40)
-    assert [one["id"] for one in desk.letters(3, queue=queue)] == [one["id"] for one in before]
-    assert [(one["id"], one["state"]) for one in desk.groups(queue)] == [(group["id"], "ignored")]
+    assert [row["id"] for row in desk.letters(3, queue=queue)] == [row["id"] for row in before]
+    assert [(row["id"], row["state"]) for row in desk.groups(queue)] == [(group["id"], "ignored")]
     assert desk.state()["rebuilds"] == 0
 
     for file in (desk.index, Path(f"{desk.index}-wal")):  # what is in the log only would hide the damage
@@ -149,13 +151,13 @@ def test_ids_states_and_offsets_survive_a_restart_and_a_damaged_file(desk: Desk)
     eventually(lambda: desk.get("/letters")[0] != 200 or desk.state()["rebuilds"] > 0, 20)
 
     def rebuilt() -> bool:
-        status, told = desk.get("/letters", queue=queue)
-        assert status == 200, told
+        status, page = desk.get("/letters", queue=queue)
+        assert status == 200, page
         assert desk.state()["rebuilds"] > 0
-        return len(told["letters"]) == 4
+        return len(page["letters"]) == 4
 
     eventually(rebuilt, 30, every=0.2)
-    assert [(one["id"], one["state"]) for one in desk.groups(queue)] == [(group["id"], "ignored")]
+    assert [(row["id"], row["state"]) for row in desk.groups(queue)] == [(group["id"], "ignored")]
 
 
 @pytest.mark.usefixtures("newest")
@@ -176,7 +178,7 @@ def test_a_file_of_an_older_layout_is_made_anew(desk: Desk) -> None:
 
     eventually(renewed, 30, every=0.2)
     after = desk.letters(2, queue=queue, state="dead")
-    assert [one["id"] for one in after] == [one["id"] for one in before]
+    assert [row["id"] for row in after] == [row["id"] for row in before]
 
 
 @pytest.mark.usefixtures("newest")
@@ -184,7 +186,9 @@ def test_the_process_of_the_index_may_be_killed(desk: Desk) -> None:
     queue = desk.work("killed")
     desk.kill(queue, "a")
     desk.letters(1, queue=queue)
-    (worker,) = [one for one in psutil.Process(desk.router.pid).children() if "index" in " ".join(one.cmdline())]
+    (worker,) = [
+        process for process in psutil.Process(desk.router.pid).children() if "index" in " ".join(process.cmdline())
+    ]
     worker.send_signal(signal.SIGKILL)
     desk.kill(queue, "b", "c")
     desk.letters(3, queue=queue, within=30)
@@ -199,8 +203,8 @@ def test_an_emptied_queue_is_noticed(desk: Desk) -> None:
     desk.letters(2, queue=queue, state="dead")
 
     def lying() -> dict[str, object]:
-        found = desk.get("/queues")[1]["lying"]
-        return next((one for one in found if one["queue"] == "DLQ.emptied"), {})
+        places = desk.get("/queues")[1]["lying"]
+        return next((place for place in places if place["queue"] == "DLQ.emptied"), {})
 
     eventually(lambda: lying().get("depth") == 2, 30, every=0.3)
     desk.amqp.channel.queue_purge("DLQ.emptied")
@@ -219,8 +223,8 @@ def test_a_stream_that_was_made_anew_is_read_from_its_start(desk: Desk) -> None:
     desk.amqp.channel.queue_delete("dlx-router.journal")
     desk.router.start(within=40)
     desk.kill(queue, "other")
-    (one,) = desk.letters(1, queue=queue, q="other", within=50)
-    assert [other["id"] for other in desk.letters(1, queue=queue)] == [one["id"]]  # the old stream's are forgotten
+    (row,) = desk.letters(1, queue=queue, q="other", within=50)
+    assert [other["id"] for other in desk.letters(1, queue=queue)] == [row["id"]]  # the old stream's are forgotten
 
 
 @pytest.mark.usefixtures("newest")
@@ -232,16 +236,16 @@ def test_what_is_not_there_and_what_cannot_be_said(desk: Desk) -> None:
     assert desk.get("/explain", queue="x")[0] == 404  # vhost / is not served here
     assert desk.get("/explain", queue="x", reason="why", vhost=desk.vhost.name)[0] == 422
     assert desk.get("/nothing")[0] == 404
-    status, told = desk.ask("PATCH", "/groups/g1-0", content=b"{", headers={"content-type": "application/json"})
-    assert (status, told["error"]) == (422, "the request cannot be understood")
+    status, answer = desk.ask("PATCH", "/groups/g1-0", content=b"{", headers={"content-type": "application/json"})
+    assert (status, answer["error"]) == (422, "the request cannot be understood")
     assert desk.ask("PATCH", "/groups/g1-0", content=b"x" * (2 << 20))[0] == 413
 
 
 @pytest.mark.usefixtures("newest")
 def test_explain_says_who_set_what(desk: Desk) -> None:
-    _, told = desk.get("/explain", queue="twice.x", vhost=desk.vhost.name)
-    assert told["policies"] == ["twice", "all"]
-    by = {one["key"]: (one["value"], one["set_by"]) for one in told["keys"]}
+    _, explained = desk.get("/explain", queue="twice.x", vhost=desk.vhost.name)
+    assert explained["policies"] == ["twice", "all"]
+    by = {key["key"]: (key["value"], key["set_by"]) for key in explained["keys"]}
     assert by["max-delivery-attempts"][0] == "2"
     assert by["max-delivery-attempts"][1].endswith("(twice)")
     assert json.dumps(desk.get("/policies")[1]).count('"twice"') == 1
@@ -263,19 +267,19 @@ def test_what_lay_in_a_queue_before_is_imported_without_being_touched(desk: Desk
     desk.kill(queue, '{"old": 1}', '{"old": 2}', content_type="application/json")
     eventually(lambda: desk.amqp.depth("old.dlq") == 2)
     for _ in range(2):
-        status, told = desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "old.dlq"})
-        assert (status, told) == (200, {"read": 2, "unreadable": 0})
-    found = desk.letters(2, queue=queue)
-    assert {(one["state"], one["reason"], one["target"]["routing_key"]) for one in found} == {
+        status, answer = desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "old.dlq"})
+        assert (status, answer) == (200, {"read": 2, "unreadable": 0})
+    letters = desk.letters(2, queue=queue)
+    assert {(row["state"], row["reason"], row["target"]["routing_key"]) for row in letters} == {
         ("dead", "rejected", "old.dlq")
     }
-    body = desk.get(f"/letters/{found[0]['id']}")[1]["letters"][0]["body"]
+    body = desk.get(f"/letters/{letters[0]['id']}")[1]["letters"][0]["body"]
     assert body["content"] == {"old": 2}
     assert [desk.amqp.take("old.dlq").body for _ in range(2)] == [b'{"old": 1}', b'{"old": 2}']
 
     assert desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "nowhere"})[0] == 404
-    status, told = desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "dlx-router.journal"})
-    assert (status, "stream" in told["error"]) == (409, True)
+    status, answer = desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "dlx-router.journal"})
+    assert (status, "stream" in answer["error"]) == (409, True)
 
 
 def test_an_import_counts_no_delivery_that_could_kill(desk: Desk) -> None:
@@ -283,13 +287,13 @@ def test_an_import_counts_no_delivery_that_could_kill(desk: Desk) -> None:
     desk.amqp.queue("old.quorum", "quorum")
     desk.amqp.publish("q", key="old.quorum")
     params = {"vhost": desk.vhost.name}
-    status, told = desk.ask("POST", "/queues/import", params=params, json={"queue": "old.quorum"})
+    status, answer = desk.ask("POST", "/queues/import", params=params, json={"queue": "old.quorum"})
     message = desk.amqp.take("old.quorum")
     assert message.headers.get("x-delivery-count", 0) == 0
     if status == 409:
-        assert "attachments" in told["error"]
+        assert "attachments" in answer["error"]
     else:
-        assert (status, told["read"]) == (200, 1)
+        assert (status, answer["read"]) == (200, 1)
 
 
 @pytest.mark.slow
@@ -304,12 +308,12 @@ def test_what_was_only_observed_is_no_letter(
     amqp.channel.exchange_bind("dlx-router.observe", "dlx", "#")
     amqp.publish("observed", key="work")
     amqp.fail("work")
-    eventually(lambda: [one for one in stream.events(vhost.amqp_url) if one.get("observed")], 20)
+    eventually(lambda: [event for event in stream.events(vhost.amqp_url) if event.get("observed")], 20)
     observer.stop()
     router = start_router(POLICIES, INDEX_PATH=str(tmp_path / "index.sqlite"))
     desk = Desk(vhost, router, amqp, tmp_path / "index.sqlite")
     desk.kill(desk.work("routed"), "moved")
-    (one,) = desk.letters(1)
-    assert (one["failed_queue"], [group["id"] for group in desk.groups("work")]) == ("routed", [])
-    told = Reader(desk.index).streams()[vhost.name]
-    assert (told["events"], told["unread"]) == (len(stream.events(vhost.amqp_url)), 0), "both were read"
+    (row,) = desk.letters(1)
+    assert (row["failed_queue"], [group["id"] for group in desk.groups("work")]) == ("routed", [])
+    counts = Reader(desk.index).streams()[vhost.name]
+    assert (counts["events"], counts["unread"]) == (len(stream.events(vhost.amqp_url)), 0), "both were read"

@@ -34,9 +34,9 @@ def message(*events: tuple[int, str, str], at: int = 0, **own: Any) -> bytes:
     """Rows of letters: (number, kind, failed queue) each."""
     batch = Batch(1, ROWS)
     for number, kind, queue in events:
-        one = letter(id=f"{number:032x}", failed_queue=queue)
+        dead = letter(id=f"{number:032x}", failed_queue=queue)
         told_of: dict[str, Any] = {"first_ms": NOW, "last_ms": NOW, "crc32": 7, "size": 3} | own
-        batch.add(fragments(one, RULING._replace(kind=kind)).entry(one.id, NOW + at, **told_of))
+        batch.add(fragments(dead, RULING._replace(kind=kind)).entry(dead.id, NOW + at, **told_of))
     batch.close()
     return batch.body
 
@@ -45,14 +45,14 @@ def counted(file: Path, table: str = "shared", by: str = "events.shared") -> tup
     """By number: how often each is said to be used, and how often it is."""
     others, _, column = by.partition(".")
     with sqlite3.connect(file) as connection:
-        said = dict(connection.execute(f"SELECT number, uses FROM {table}").fetchall())
+        uses = dict(connection.execute(f"SELECT number, uses FROM {table}").fetchall())
         used = connection.execute(f"SELECT {column} FROM {others} WHERE {column} IS NOT NULL").fetchall()
-    return said, Counter([one for (one,) in used])
+    return uses, Counter([number for (number,) in used])
 
 
 def ids(file: Path) -> set[int]:
-    found = Reader(file).letters(EVERY, EVERYTHING, limit=1000, before=None)
-    return {int(one["id"], 16) for one in found}
+    page = Reader(file).letters(EVERY, EVERYTHING, limit=1000, before=None)
+    return {int(row["id"], 16) for row in page}
 
 
 def test_what_letters_share_is_kept_once_and_read_as_the_event(store: Store, file: Path) -> None:
@@ -60,17 +60,17 @@ def test_what_letters_share_is_kept_once_and_read_as_the_event(store: Store, fil
     store.apply("/", [Message(0, run, version=2)])
     assert [*counted(file)[0].values()] == [9]
     for number, line in enumerate(lines(run)):
-        (found,) = Reader(file).letter(f"{number:032x}", EVERYTHING)
-        assert found["event"] == json.loads(line)
+        (row,) = Reader(file).letter(f"{number:032x}", EVERYTHING)
+        assert row["event"] == json.loads(line)
 
 
 def test_a_kept_row_has_no_body_which_stands_elsewhere(store: Store, file: Path) -> None:
     run = message((1, "parked", "orders"), (2, "parked", "orders"), extra=BODY)
     store.apply("/", [Message(0, run, version=2)])
-    (found,) = Reader(file).letter(f"{1:032x}", EVERYTHING)
+    (row,) = Reader(file).letter(f"{1:032x}", EVERYTHING)
     whole = json.loads(lines(run)[0])
     assert whole.pop("body") == "YWJj"
-    assert (found["event"], found["stored"][3]) == (whole, b"abc")
+    assert (row["event"], row["stored"][3]) == (whole, b"abc")
 
 
 def test_what_only_one_letter_says_is_not_kept_for_others(store: Store, file: Path) -> None:
@@ -105,44 +105,44 @@ def test_uses_are_counted_and_letters_are_found_whatever_comes_and_goes(
 ) -> None:
     """A line that is counted too often would stay for ever; one too seldom would be missing."""
     file = tmp_path_factory.mktemp("kept") / "index.sqlite"
-    one = Store(open_writer(file, max_bytes=1 << 30))
+    writer = Store(open_writer(file, max_bytes=1 << 30))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "MOST_NEW", 5)  # so that keys move from table to table
         patch.setattr(letters, "MAX_STEPS", 2)  # and journeys are shortened
         for at, (what, how) in enumerate(done):
             match what:
                 case "apply":
-                    one.apply("/", [Message(at, message(*how, at=at), version=2)])
+                    writer.apply("/", [Message(at, message(*how, at=at), version=2)])
                 case "prune":
-                    one.prune(before_ms=NOW + at, at_most=how)
+                    writer.prune(before_ms=NOW + at, at_most=how)
                 case "shrink":
-                    one.shrink(how)
+                    writer.shrink(how)
                 case "fail":
-                    _fail(one, at)
+                    _fail(writer, at)
                 case "again":  # a process that knows nothing yet
-                    one.close()
-                    one = Store(open_writer(file, max_bytes=1 << 30))
-    one.close()
+                    writer.close()
+                    writer = Store(open_writer(file, max_bytes=1 << 30))
+    writer.close()
     for table, by in (("shared", "events.shared"), ("fates", "steps.fate")):
-        said, used = counted(file, table, by)
-        assert said == dict(used)
+        uses, used = counted(file, table, by)
+        assert uses == dict(used)
     with sqlite3.connect(file) as connection:
         asked = "SELECT letter FROM keys UNION ALL SELECT letter FROM new_keys ORDER BY 1"
         there = "SELECT number FROM letters ORDER BY 1"
         assert connection.execute(asked).fetchall() == connection.execute(there).fetchall()
     for number in ids(file):
-        found = Reader(file).letter(f"{number:032x}", EVERYTHING)
-        assert all(entry["event"]["id"] == f"{number:032x}" for entry in found)
-        assert found
+        page = Reader(file).letter(f"{number:032x}", EVERYTHING)
+        assert all(entry["event"]["id"] == f"{number:032x}" for entry in page)
+        assert page
 
 
-def _fail(one: Store, at: int) -> None:
+def _fail(writer: Store, at: int) -> None:
     """A transaction that is refused at its end."""
-    one._connection.execute("CREATE TRIGGER no BEFORE INSERT ON streams BEGIN SELECT RAISE(ABORT, 'no'); END")
-    one._connection.execute("CREATE TRIGGER nor BEFORE UPDATE ON streams BEGIN SELECT RAISE(ABORT, 'no'); END")
+    writer._connection.execute("CREATE TRIGGER no BEFORE INSERT ON streams BEGIN SELECT RAISE(ABORT, 'no'); END")
+    writer._connection.execute("CREATE TRIGGER nor BEFORE UPDATE ON streams BEGIN SELECT RAISE(ABORT, 'no'); END")
     with pytest.raises(sqlite3.IntegrityError):
-        one.apply("/", [Message(at, message((1, "parked", "c"), (2, "parked", "c"), at=at), version=2)])
-    one._connection.executescript("DROP TRIGGER no; DROP TRIGGER nor;")
+        writer.apply("/", [Message(at, message((1, "parked", "c"), (2, "parked", "c"), at=at), version=2)])
+    writer._connection.executescript("DROP TRIGGER no; DROP TRIGGER nor;")
 
 
 # What somebody else may write
@@ -176,15 +176,15 @@ def test_what_small_messages_become_has_a_bound_in_each_transaction(store: Store
 
 
 def test_what_is_in_the_file_is_not_counted_again_when_the_rest_is_tried_again(store: Store, file: Path) -> None:
-    found = [Message(at, b" " * PORTION_BYTES + told(at)) for at in range(4)]
+    batch = [Message(at, b" " * PORTION_BYTES + told(at)) for at in range(4)]
     store._connection.execute(
         "CREATE TRIGGER full BEFORE UPDATE ON streams WHEN new.offset = 2 BEGIN SELECT RAISE(ABORT, 'full'); END"
     )
     with pytest.raises(sqlite3.IntegrityError):
-        store.apply("/", found)
+        store.apply("/", batch)
     store._connection.execute("DROP TRIGGER full")
-    rest = _behind(store.position("/"), found)
-    assert [one.offset for one in rest] == [2, 3]
+    rest = _behind(store.position("/"), batch)
+    assert [entry.offset for entry in rest] == [2, 3]
     store.apply("/", rest)
     assert Reader(file).streams()["/"]["events"] == 4
 
@@ -220,18 +220,18 @@ def test_whatever_a_message_says_the_events_beside_it_count(
     tmp_path_factory: pytest.TempPathFactory, forged: list[tuple[dict[str, Any], list[list[Any]]]]
 ) -> None:
     file = tmp_path_factory.mktemp("forged") / "index.sqlite"
-    one = Store(open_writer(file, max_bytes=1 << 30))
+    writer = Store(open_writer(file, max_bytes=1 << 30))
     text = [json.dumps(SHARED)]
     for number, (shared, rows) in enumerate(forged, 1):
         text += [json.dumps(shared), *(json.dumps([number, *row[1:]] if row[0] == 0 else row) for row in rows)]
     text.append(json.dumps([0, "cc", "dd", NOW, None, 0, 0, 3, 4, [5], {}]))
-    one.apply("/", [Message(0, packed("\n".join(text).encode()), version=2), Message(1, told(7))])
-    one.close()
+    writer.apply("/", [Message(0, packed("\n".join(text).encode()), version=2), Message(1, told(7))])
+    writer.close()
     reader = Reader(file)
     assert reader.letter("cc", EVERYTHING)
     assert reader.letter(f"{7:032x}", EVERYTHING)
-    for found in reader.letters(EVERY, EVERYTHING, limit=100, before=None):
-        json.dumps(reader.letter(found["id"], EVERYTHING), allow_nan=False, default=repr)
+    for row in reader.letters(EVERY, EVERYTHING, limit=100, before=None):
+        json.dumps(reader.letter(row["id"], EVERYTHING), allow_nan=False, default=repr)
     reader.close()
 
 

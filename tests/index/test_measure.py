@@ -33,13 +33,13 @@ def batches(count: int, seed: int = 1, vhost: str = "/") -> Iterator[bytes]:
     """Journal messages of distinct letters, each with an error of its own words."""
     draw, batch = random.Random(seed), Batch(1, ROWS)
     for number in range(count):
-        one = letter(id=f"{draw.getrandbits(128):032x}", failed_queue=f"orders.{number % 50}", vhost=vhost)
+        dead = letter(id=f"{draw.getrandbits(128):032x}", failed_queue=f"orders.{number % 50}", vhost=vhost)
         error = {"type": "Failed", "message": f"order {number} {draw.choice(WORDS)} {draw.getrandbits(64):x}"}
         own = props(message_id=b"m-%d" % number, correlation_id=b"c-%d" % (number % 1000))
         extra = f'"error":{json.dumps(error)},"body_mode":"none"'
-        ruled = fragments(one, RULING)
+        ruled = fragments(dead, RULING)
         times = {"first_ms": NOW, "last_ms": NOW}
-        batch.add(ruled.entry(one.id, NOW + number, **times, crc32=7, size=3, props=own, extra=extra))
+        batch.add(ruled.entry(dead.id, NOW + number, **times, crc32=7, size=3, props=own, extra=extra))
         if batch.events == BATCH:
             batch.close()
             yield batch.body
@@ -58,7 +58,7 @@ def test_twenty_thousand_events_a_second_come_from_a_stream(desk: Desk) -> None:
     began = time.monotonic()
 
     def count() -> int:
-        return sum(sum(one["states"].values()) for one in Reader(desk.index).failed_queues(lambda _v, _q: True))
+        return sum(sum(queue["states"].values()) for queue in Reader(desk.index).failed_queues(lambda _v, _q: True))
 
     eventually(lambda: desk.index.exists() and count() >= EVENTS, 240, every=0.1)
     rate = EVENTS / (time.monotonic() - began)

@@ -63,7 +63,7 @@ def test_a_page_takes_150_ms_at_most_with_a_million_letters(desk: Desk) -> None:
                 assert answer.status_code == 200, (path, answer.text)
     for path, its in took.items():
         print(f"{path:40} median {statistics.median(its) * 1000:4.0f} ms, most {max(its) * 1000:4.0f} ms")
-    p95 = statistics.quantiles([one for its in took.values() for one in its], n=20)[-1]
+    p95 = statistics.quantiles([seconds for its in took.values() for seconds in its], n=20)[-1]
     print(f"p95 of all pages {p95 * 1000:.0f} ms")
     assert p95 <= P95_S
 

@@ -24,7 +24,7 @@ tokens:
 """
 
 
-def one(desk: Desk, name: str) -> str:
+def letter_in(desk: Desk, name: str) -> str:
     """A letter that was tried twice at a queue of this name."""
     desk.work(name)
     desk.kill(name, b'{"order": 1}')
@@ -34,10 +34,10 @@ def one(desk: Desk, name: str) -> str:
 
 
 def shown(desk: Desk, letter: str) -> dict[str, Any]:
-    status, told = desk.get(f"/letters/{letter}")
-    assert status == 200, told
-    found: dict[str, Any] = told["letters"][0]
-    return found
+    status, answer = desk.get(f"/letters/{letter}")
+    assert status == 200, answer
+    row: dict[str, Any] = answer["letters"][0]
+    return row
 
 
 def commented(desk: Desk, letter: str, text: str, **query: str) -> tuple[int, Any]:
@@ -46,17 +46,17 @@ def commented(desk: Desk, letter: str, text: str, **query: str) -> tuple[int, An
 
 @pytest.mark.usefixtures("newest")
 def test_a_note_is_told_again_after_a_restart_and_a_rebuild(desk: Desk) -> None:
-    letter = one(desk, "twice.noted")
-    status, told = commented(desk, letter, "asked the warehouse")
-    assert (status, [(said["actor"], said["text"]) for said in told["comments"]]) == (
+    letter = letter_in(desk, "twice.noted")
+    status, answer = commented(desk, letter, "asked the warehouse")
+    assert (status, [(note["actor"], note["text"]) for note in answer["comments"]]) == (
         201, [("local", "asked the warehouse")],
     )  # fmt: skip
     assert commented(desk, letter, HOSTILE)[0] == 201
     before = shown(desk, letter)["comments"]
-    assert [said["text"] for said in before] == ["asked the warehouse", HOSTILE]
+    assert [note["text"] for note in before] == ["asked the warehouse", HOSTILE]
     desk.letters(1, q="warehouse", queue="twice.noted")
-    told = desk.get("/audits")[1]["audits"]
-    assert [said["details"]["text"] for said in told if said["action"] == "letter.comment"][-2:] == [
+    audits = desk.get("/audits")[1]["audits"]
+    assert [audit["details"]["text"] for audit in audits if audit["action"] == "letter.comment"][-2:] == [
         HOSTILE, "asked the warehouse",
     ]  # fmt: skip
     assert desk.router.stop() == 0
@@ -73,7 +73,7 @@ def test_a_note_is_told_again_after_a_restart_and_a_rebuild(desk: Desk) -> None:
 
 @pytest.mark.usefixtures("newest")
 def test_what_is_no_note_is_refused_and_keeps_nothing(desk: Desk) -> None:
-    letter = one(desk, "twice.refused")
+    letter = letter_in(desk, "twice.refused")
     for text in ("", " \n\t", "x" * 2001):
         assert commented(desk, letter, text)[0] == 422, text[:9]
     assert commented(desk, "f" * 32, "x")[0] == 404
@@ -90,20 +90,20 @@ def test_who_may_only_look_or_sees_other_queues_notes_nothing(
     (tmp_path / "tokens.yaml").write_text(TOKENS, encoding="utf-8")
     router = start_router(POLICIES, API_TOKENS_FILE=str(tmp_path / "tokens.yaml"), INDEX_PATH=str(tmp_path / "i"))
     url = f"http://127.0.0.1:{router.port}/api/v1/letters/{'a' * 32}/comments"
-    said = [
+    statuses = [
         httpx.post(
             url, json={"text": "x"}, headers={"authorization": f"Bearer {token}"}, trust_env=False, verify=NO_TLS
         ).status_code
         for token in (VIEWER, OPERATOR)
     ]
-    assert said == [403, 404]
+    assert statuses == [403, 404]
 
 
 @pytest.mark.usefixtures("newest")
 def test_the_command_notes_and_shows_what_was_noted_and_the_rule_that_decided(desk: Desk) -> None:
-    letter = one(desk, "twice.typed")
-    told = run(desk, "letters", "comment", letter, HOSTILE)
-    assert (told.returncode, told.stdout.startswith(f"{letter}: noted, 20")) == (0, True), told.stderr
+    letter = letter_in(desk, "twice.typed")
+    done = run(desk, "letters", "comment", letter, HOSTILE)
+    assert (done.returncode, done.stdout.startswith(f"{letter}: noted, 20")) == (0, True), done.stderr
     assert run(desk, "letters", "comment", letter, "  ").returncode == 2
     text = run(desk, "letters", "show", letter).stdout
     assert "noted by local: <script>alert(1)</script> \\u202eevil" in text
@@ -117,17 +117,17 @@ def test_the_command_notes_and_shows_what_was_noted_and_the_rule_that_decided(de
 
 
 def revisions(desk: Desk) -> list[dict[str, Any]]:
-    status, told = desk.get("/policies/revisions", vhost=desk.vhost.name)
-    assert status == 200, told
-    found: list[dict[str, Any]] = told["revisions"]
-    return found
+    status, answer = desk.get("/policies/revisions", vhost=desk.vhost.name)
+    assert status == 200, answer
+    rows: list[dict[str, Any]] = answer["revisions"]
+    return rows
 
 
 def in_force(desk: Desk) -> str:
     """The revision in force, once the journal has it."""
 
     def known() -> str:
-        now = [one for one in revisions(desk) if one["is_in_force"] and one["in_force_ms"]]
+        now = [row for row in revisions(desk) if row["is_in_force"] and row["in_force_ms"]]
         return str(now[0]["revision"]) if now else ""
 
     return eventually(known, 30, every=0.2)
@@ -140,7 +140,7 @@ def diffed(desk: Desk, *argv: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.usefixtures("newest")
 def test_two_revisions_are_compared_by_what_they_say_and_decided(desk: Desk) -> None:
     before, (file,) = in_force(desk), [*desk.router.policies.glob("*.yaml")]
-    letter = one(desk, "twice.compared")
+    letter = letter_in(desk, "twice.compared")
     step = shown(desk, letter)["journey"][0]
     assert (step["revision"], [rule["key"] for rule in step["rules"]]) == (
         before, ["max-delivery-attempts", "redelivery-delay"],
@@ -154,8 +154,8 @@ def test_two_revisions_are_compared_by_what_they_say_and_decided(desk: Desk) -> 
         assert shown(desk, letter)["journey"][0]["rules"] == [], "another revision decided"
         _compare(desk, before, after)
         folder = str(desk.router.policies)
-        told = diffed(desk, before, folder, "--json")
-        assert (told.returncode, json.loads(told.stdout)["now"]["revision"]) == (1, after)
+        done = diffed(desk, before, folder, "--json")
+        assert (done.returncode, json.loads(done.stdout)["now"]["revision"]) == (1, after)
         assert diffed(desk, "in-force", folder).returncode == 0
         assert desk.router.stop() == 0
         desk.router.start(within=40)
@@ -167,12 +167,12 @@ def test_two_revisions_are_compared_by_what_they_say_and_decided(desk: Desk) -> 
 
 def _compare(desk: Desk, before: str, after: str) -> None:
     """By the API, and by the command line."""
-    status, told = desk.get("/policies/diff", a=before, b=after, vhost=desk.vhost.name)
-    assert status == 200, told
-    (policy,) = told["policies"]
+    status, answer = desk.get("/policies/diff", a=before, b=after, vhost=desk.vhost.name)
+    assert status == 200, answer
+    (policy,) = answer["policies"]
     keys = [{name: key[name] for name in ("key", "was", "now")} for key in policy["keys"]]
     assert (policy["name"], keys) == ("twice", [{"key": "max-delivery-attempts", "was": "2", "now": "1"}])
-    (queue,) = [one for one in told["queues"] if one["queue"] == "twice.compared"]
+    (queue,) = [queue for queue in answer["queues"] if queue["queue"] == "twice.compared"]
     assert (queue["was_decided"], queue["now_decided"]) == ({"retried": 1, "dead_lettered": 1}, {"dead_lettered": 1})
     shown_there = diffed(desk, before, after)
     assert shown_there.returncode == 1, shown_there.stderr
@@ -192,8 +192,8 @@ def test_what_is_no_revision_or_not_known_any_more_says_so(desk: Desk) -> None:
         ("HEAD", "neither a file or folder nor a revision"),
         ("0" * 12, "nothing is known of revision"),
     ):
-        told = diffed(desk, wrong, "in-force")
-        assert (told.returncode, words in told.stderr) == (2, True), told.stderr
+        done = diffed(desk, wrong, "in-force")
+        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     broken = desk.router.policies.parent / "broken.yaml"
     broken.write_text("version: 1\npolicies: [{}]\n", encoding="utf-8")
     assert diffed(desk, str(broken), "in-force").returncode == 2

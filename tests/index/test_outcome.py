@@ -35,9 +35,9 @@ class Told(NamedTuple):
     attempts: int
 
     def line(self) -> bytes:
-        one = letter(id=f"{1:032x}", failed_queue="orders", redrives=self.redrives)
+        dead = letter(id=f"{1:032x}", failed_queue="orders", redrives=self.redrives)
         ruling = RULING._replace(kind=self.kind, attempts=self.attempts)
-        return line(one, ruling, now_ms=self.ts_ms, due_ms=self.due_ms)
+        return line(dead, ruling, now_ms=self.ts_ms, due_ms=self.due_ms)
 
 
 events: Final = st.builds(
@@ -48,12 +48,12 @@ events: Final = st.builds(
 def by_core(lines: list[bytes]) -> str | None:
     """The newest event that speaks, by ORDER; what is told twice counts once."""
     own: dict[str, dict[str, Any]] = {}
-    for one in map(json.loads, lines):
-        own.setdefault(one["event_id"], one)
-    speaking = [one for one in own.values() if one["kind"] not in SILENT]
+    for event in map(json.loads, lines):
+        own.setdefault(event["event_id"], event)
+    speaking = [event for event in own.values() if event["kind"] not in SILENT]
     if not speaking:
         return None
-    newest = max(speaking, key=lambda one: tuple(one[name] for name in ORDER))
+    newest = max(speaking, key=lambda event: tuple(event[name] for name in ORDER))
     return fate(newest["kind"], newest["ts_ms"], newest.get("due_ms"), as_of_ms=NOW, window_ms=WINDOW)
 
 
@@ -65,21 +65,21 @@ def by_index(*batches: list[bytes]) -> str | None:
         try:
             for number, lines in enumerate(batches):
                 store.apply("/", [Message(number, b"".join(lines))])
-            (one,) = reader.letters(ALL, EVERYTHING, limit=10, before=None)
-            (whole,) = reader.letter(one["id"], EVERYTHING)
+            (row,) = reader.letters(ALL, EVERYTHING, limit=10, before=None)
+            (whole,) = reader.letter(row["id"], EVERYTHING)
         finally:
             reader.close()
             store.close()
-    said = {outcome(each, as_of_ms=NOW, window_ms=WINDOW) for each in (one, whole)}
-    assert len(said) == 1
-    return said.pop()
+    outcomes = {outcome(each, as_of_ms=NOW, window_ms=WINDOW) for each in (row, whole)}
+    assert len(outcomes) == 1
+    return outcomes.pop()
 
 
 @hard_law
 @given(st.lists(events, min_size=1, max_size=8), st.integers(0, 8))
-def test_the_index_answers_as_core_does(told: list[Told], cut: int) -> None:
-    lines = [one.line() for one in told]
-    batches = [one for one in (lines[:cut], lines[cut:]) if one]
+def test_the_index_answers_as_core_does(history: list[Told], cut: int) -> None:
+    lines = [event.line() for event in history]
+    batches = [batch for batch in (lines[:cut], lines[cut:]) if batch]
     assert by_index(*batches) == by_core(lines)
 
 

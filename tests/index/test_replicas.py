@@ -47,10 +47,10 @@ def ask(router: Router, path: str, method: str = "GET", token: str = OLGA, **how
 
 
 def known(router: Router, **query: str) -> int:
-    status, told = ask(router, "/letters", params=query)
-    assert status == 200, told
-    assert not told.get("missing")
-    return len(told["letters"])
+    status, page = ask(router, "/letters", params=query)
+    assert status == 200, page
+    assert not page.get("missing")
+    return len(page["letters"])
 
 
 @pytest.mark.slow
@@ -69,8 +69,8 @@ def test_whichever_replica_is_asked_the_leader_answers_and_knows_who_asked(
     eventually(lambda: known(first) == 2, 20)
     eventually(lambda: known(second) == 2, 20)
     leader = ask(first, "/status")[1]["router_id"]
-    told = ask(second, "/status")[1]["vhosts"][vhost.name]
-    assert (told["leads"], told["leader"]) == (False, leader)
+    state = ask(second, "/status")[1]["vhosts"][vhost.name]
+    assert (state["leads"], state["leader"]) == (False, leader)
     wanted = {"vhost": vhost.name, "queue": "DLQ.orders", "rate": 0}
     assert ask(second, "/tasks", "POST", ANN, json=wanted)[0] == 403
     status, task = ask(second, "/tasks", "POST", json=wanted)
@@ -82,7 +82,7 @@ def test_whichever_replica_is_asked_the_leader_answers_and_knows_who_asked(
     group = eventually(lambda: ask(second, "/groups")[1]["groups"], 10)[0]["id"]
     status, changed = ask(second, f"/groups/{group}", "PATCH", json={"state": "resolved", "note": "mended"})
     assert (status, changed["actor"]) == (200, "olga"), changed
-    actors = [(one["actor"], one["action"]) for one in ask(second, "/audits")[1]["audits"]]
+    actors = [(audit["actor"], audit["action"]) for audit in ask(second, "/audits")[1]["audits"]]
     assert ("olga", "group.set") in actors
     for router in (first, second):
         assert OLGA not in router.output
@@ -98,23 +98,23 @@ def test_another_router_takes_the_index_over_and_answers_meanwhile(started: Star
     pour(amqp, dying_queue(amqp, "orders"), ["a", "b"])
     eventually(lambda: known(second) == 2, 20)
     first.kill()
-    said: set[tuple[int, str]] = set()
+    seen: set[tuple[int, str]] = set()
 
     def taken_over() -> bool:
-        status, told = ask(second, "/letters")
-        assert status in {200, 503}, told
-        said.add((status, "" if status == 200 else told["error"]))
-        return status == 200 and len(told["letters"]) == 2
+        status, answer = ask(second, "/letters")
+        assert status in {200, 503}, answer
+        seen.add((status, "" if status == 200 else answer["error"]))
+        return status == 200 and len(answer["letters"]) == 2
 
     eventually(taken_over, 40)
-    assert all(len(why) > 20 for status, why in said if status == 503), said
+    assert all(len(why) > 20 for status, why in seen if status == 503), seen
 
 
 @pytest.fixture
 def other(broker: brokers.Broker) -> Iterator[Vhost]:
-    one = Vhost.make(broker, f"other-{os.getpid()}")
-    yield one
-    one.close()
+    made = Vhost.make(broker, f"other-{os.getpid()}")
+    yield made
+    made.close()
 
 
 @pytest.mark.slow
@@ -132,20 +132,20 @@ def test_vhosts_that_several_routers_lead_are_one_list(
         eventually(lambda: known(second) == 5, 30)
     assert known(first) == 3
     assert known(second, vhost=vhost.name) == 3
-    found, cursor = list[str](), None
+    letters, cursor = list[str](), None
     while True:
         status, page = ask(second, "/letters", params={"limit": "2"} | ({"cursor": cursor} if cursor else {}))
         assert status == 200, page
-        found += [one["id"] for one in page["letters"]]
+        letters += [row["id"] for row in page["letters"]]
         if (cursor := page["next"]) is None:
             break
-    assert len(found) == len({*found}) == 5
-    assert {one["vhost"] for one in ask(second, "/queues")[1]["failed"]} == {vhost.name, other.name}
+    assert len(letters) == len({*letters}) == 5
+    assert {queue["vhost"] for queue in ask(second, "/queues")[1]["failed"]} == {vhost.name, other.name}
     groups = ask(second, "/groups")[1]["groups"]
-    assert {one["vhost"] for one in groups} == {vhost.name, other.name}
-    for one in groups:
-        assert ask(second, f"/groups/{one['id']}")[1]["id"] == one["id"]
-    for letter in found:
+    assert {group["vhost"] for group in groups} == {vhost.name, other.name}
+    for group in groups:
+        assert ask(second, f"/groups/{group['id']}")[1]["id"] == group["id"]
+    for letter in letters:
         assert ask(second, f"/letters/{letter}")[0] == 200
     first.stop()
     eventually(lambda: known(second) == 5, 40)

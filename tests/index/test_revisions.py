@@ -18,18 +18,18 @@ A, B = "a" * 12, "b" * 12
 
 
 def in_force(revision: str, at: int, **more: Any) -> bytes:
-    told = {"revision": revision, "policies": 2, "packed": packed({"is": revision}), **more}
-    return audit("r", "/", actor="router", action=revisions.IN_FORCE, details=told, ts_ms=NOW + at)
+    details = {"revision": revision, "policies": 2, "packed": packed({"is": revision}), **more}
+    return audit("r", "/", actor="router", action=revisions.IN_FORCE, details=details, ts_ms=NOW + at)
 
 
 def decided(number: int, revision: str, kind: str = "dead_lettered", queue: str = "orders", **ruling: Any) -> bytes:
-    one = letter(id=f"{number:032x}", failed_queue=queue)
-    return line(one, RULING._replace(kind=kind, revision=revision, **ruling), now_ms=NOW + number)
+    dead = letter(id=f"{number:032x}", failed_queue=queue)
+    return line(dead, RULING._replace(kind=kind, revision=revision, **ruling), now_ms=NOW + number)
 
 
 def known(file: Path, sees: Any = EVERYTHING) -> list[tuple[Any, ...]]:
     names = ("revision", "in_force_ms", "is_known", "decided")
-    return [tuple(one[name] for name in names) for one in Reader(file).revisions("/", sees)]
+    return [tuple(row[name] for name in names) for row in Reader(file).revisions("/", sees)]
 
 
 def test_a_revision_is_known_by_what_it_was_and_what_it_decided(store: Store, file: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_revision_is_known_by_what_it_was_and_what_it_decided(store: Store, fi
 def test_what_was_rolled_back_to_is_the_newest_again(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, in_force(A, 0) + in_force(B, 5) + in_force(A, 9))])
     assert Reader(file).newest_revision("/") == A
-    assert [(one[0], one[1]) for one in known(file)] == [(A, NOW + 9), (B, NOW + 5)]
+    assert [(row[0], row[1]) for row in known(file)] == [(A, NOW + 9), (B, NOW + 5)]
 
 
 def test_what_the_journal_said_last_is_the_newest_whatever_the_clock_said(store: Store, file: Path) -> None:
@@ -102,8 +102,8 @@ def test_another_stream_has_other_revisions(store: Store, file: Path) -> None:
 
 def test_what_a_revision_was_is_no_burden_of_the_list_of_audits(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, in_force(A, 0))])
-    (one,) = Reader(file).audits(["/"], limit=9)
-    assert one["details"] == {"revision": A, "policies": 2}
+    (entry,) = Reader(file).audits(["/"], limit=9)
+    assert entry["details"] == {"revision": A, "policies": 2}
 
 
 @pytest.mark.parametrize(
@@ -125,15 +125,15 @@ def test_once_a_journal_is_signed_nobody_else_says_what_is_in_force(store: Store
 def test_only_so_many_revisions_are_kept(store: Store, file: Path) -> None:
     body = b"".join(in_force(f"{number:012x}", number) for number in range(revisions.MOST + 3))
     store.apply("/", [Message(0, body)])
-    found = Reader(file).revisions("/", EVERYTHING)
-    assert (len(found), found[-1]["revision"]) == (revisions.MOST, f"{3:012x}")
+    rows = Reader(file).revisions("/", EVERYTHING)
+    assert (len(rows), rows[-1]["revision"]) == (revisions.MOST, f"{3:012x}")
 
 
 def test_a_document_is_packed_or_said_to_be_too_large() -> None:
     noise = {str(number): f"{hash((number, 7)):x}" for number in range(20_000)}
     assert packed(noise) is None
-    said = packed({"a": [1, "ü"]})
-    assert said is not None
-    assert len(said) < MOST_PACKED
+    blob = packed({"a": [1, "ü"]})
+    assert blob is not None
+    assert len(blob) < MOST_PACKED
     assert unpacked(None) is None
     assert [unpacked(data) for data in (b"", b"x", b"\x78\x9c")] == [None, None, None]

@@ -44,10 +44,10 @@ def ask(router: Router, path: str, method: str = "GET", token: str = OLGA, **how
 
 
 def names(router: Router, token: str = OLGA) -> list[str]:
-    status, told = ask(router, "/searches", token=token)
-    assert status == 200, told
-    assert not told.get("missing")
-    return [one["name"] for one in told["searches"]]
+    status, answer = ask(router, "/searches", token=token)
+    assert status == 200, answer
+    assert not answer.get("missing")
+    return [search["name"] for search in answer["searches"]]
 
 
 @pytest.mark.usefixtures("newest")
@@ -57,20 +57,20 @@ def test_a_search_is_saved_listed_and_deleted_and_the_audit_says_by_whom(desk: D
     status, made = desk.ask("POST", "/searches", json=late(vhost, "  Late orders "))
     assert (status, made["name"], made["filter"], made["by"]) == (201, "Late orders", LATE, "local")
     assert desk.get("/searches")[1]["searches"] == [made]
-    status, told = desk.ask("POST", "/searches", json=late(vhost, q="another"))
-    assert (status, "'local' has saved a search of letters as 'Late orders'" in told["error"]) == (409, True)
+    status, answer = desk.ask("POST", "/searches", json=late(vhost, q="another"))
+    assert (status, "'local' has saved a search of letters as 'Late orders'" in answer["error"]) == (409, True)
     status, groups = desk.ask("POST", "/searches", json={**late(vhost), "page": "groups", "filter": {"state": "open"}})
     assert status == 201, groups
-    assert [one["page"] for one in desk.get("/searches")[1]["searches"]] == ["groups", "letters"]
+    assert [search["page"] for search in desk.get("/searches")[1]["searches"]] == ["groups", "letters"]
     assert desk.get("/searches", page="groups")[1]["searches"] == [groups]
     assert desk.ask("DELETE", f"/searches/{made['id']}")[0] == 404, "of the vhost / that is not served"
-    for one in (made, groups):
-        assert desk.ask("DELETE", f"/searches/{one['id']}", params={"vhost": vhost}) == (200, one)
+    for search in (made, groups):
+        assert desk.ask("DELETE", f"/searches/{search['id']}", params={"vhost": vhost}) == (200, search)
     assert desk.get("/searches")[1]["searches"] == []
     assert desk.ask("DELETE", f"/searches/{made['id']}", params={"vhost": vhost})[0] == 404
     assert desk.ask("POST", "/searches", json=late(vhost))[0] == 201, "and once more by its name"
     assert desk.ask("DELETE", f"/searches/{made['id']}", params={"vhost": vhost})[0] == 200
-    did = [(one["action"], one["actor"]) for one in desk.get("/audits")[1]["audits"]]
+    did = [(entry["action"], entry["actor"]) for entry in desk.get("/audits")[1]["audits"]]
     assert did.count(("search.saved", "local")) == 3
     assert did.count(("search.deleted", "local")) == 3
 
@@ -86,8 +86,8 @@ def test_a_search_is_saved_listed_and_deleted_and_the_audit_says_by_whom(desk: D
     ids=str,
 )  # fmt: skip
 def test_what_is_no_search_is_refused_and_says_where(desk: Desk, changed: dict[str, Any]) -> None:
-    status, told = desk.ask("POST", "/searches", json=late(desk.vhost.name) | changed)
-    assert (status, bool(told["error"])) == (422, True), told
+    status, answer = desk.ask("POST", "/searches", json=late(desk.vhost.name) | changed)
+    assert (status, bool(answer["error"])) == (422, True), answer
     assert desk.get("/searches")[1]["searches"] == []
 
 
@@ -96,17 +96,17 @@ def test_what_is_no_search_is_refused_and_says_where(desk: Desk, changed: dict[s
 def test_they_are_bounded_in_number_and_in_bytes(desk: Desk) -> None:
     vhost = desk.vhost.name
     large = late(vhost, "large", q="\u00e4" * 500)
-    status, told = desk.ask("POST", "/searches", json=large)
-    assert (status, f"at most {MAX_BYTES}" in told["error"]) == (409, True)
+    status, answer = desk.ask("POST", "/searches", json=large)
+    assert (status, f"at most {MAX_BYTES}" in answer["error"]) == (409, True)
     made = []
     for number in range(MOST):
-        status, one = desk.ask("POST", "/searches", json=late(vhost, f"s{number}"))
-        assert status == 201, one
-        made.append(one["id"])
-    status, told = desk.ask("POST", "/searches", json=late(vhost, "too many"))
-    assert (status, f"has {MOST} saved searches" in told["error"]) == (409, True)
-    for one in made:
-        assert desk.ask("DELETE", f"/searches/{one}", params={"vhost": vhost})[0] == 200
+        status, created = desk.ask("POST", "/searches", json=late(vhost, f"s{number}"))
+        assert status == 201, created
+        made.append(created["id"])
+    status, answer = desk.ask("POST", "/searches", json=late(vhost, "too many"))
+    assert (status, f"has {MOST} saved searches" in answer["error"]) == (409, True)
+    for search_id in made:
+        assert desk.ask("DELETE", f"/searches/{search_id}", params={"vhost": vhost})[0] == 200
 
 
 @pytest.fixture
@@ -129,22 +129,22 @@ def test_replicas_agree_and_a_router_that_takes_over_has_them(
     second = started("two")
     eventually(lambda: ask(second, "/letters")[0] == 200, 20)
     assert ask(second, "/searches", "POST", VIC, json=late(vhost.name))[0] == 403, "a viewer looks"
-    status, told = ask(second, "/searches", "POST", SID, json=late(vhost.name, "others", queue="mail"))
-    assert (status, "sees some queues only" in told["error"]) == (403, True)
+    status, answer = ask(second, "/searches", "POST", SID, json=late(vhost.name, "others", queue="mail"))
+    assert (status, "sees some queues only" in answer["error"]) == (403, True)
     status, mine = ask(second, "/searches", "POST", json=late(vhost.name))
     assert (status, mine["by"]) == (201, "olga"), mine
     assert ask(first, "/searches", "POST", json=late(vhost.name, "mails", queue="mail"))[0] == 201
     for router in (first, second):
         assert names(router) == names(router, VIC) == ["Late orders", "mails"]
         assert names(router, SID) == ["Late orders"], "what names no queue of its scope is not for its eyes"
-    other = next(one["id"] for one in ask(first, "/searches")[1]["searches"] if one["name"] == "mails")
+    other = next(search["id"] for search in ask(first, "/searches")[1]["searches"] if search["name"] == "mails")
     assert ask(second, f"/searches/{other}", "DELETE", SID, params={"vhost": vhost.name})[0] == 404
     assert ask(second, f"/searches/{mine['id']}", "DELETE", VIC, params={"vhost": vhost.name})[0] == 403
     first.kill()
     eventually(lambda: ask(second, "/searches")[0] == 200 and names(second) == ["Late orders", "mails"], 40)
     second.stop()
-    for one in tmp_path.glob("two*"):
-        one.unlink()  # the pod's disk is gone too
+    for file in tmp_path.glob("two*"):
+        file.unlink()  # the pod's disk is gone too
     second.start(within=40)
     eventually(lambda: ask(second, "/searches")[0] == 200 and names(second) == ["Late orders", "mails"], 40)
     assert ask(second, f"/searches/{other}", "DELETE", params={"vhost": vhost.name})[0] == 200
@@ -161,9 +161,9 @@ def saved(number: int) -> bytes:
 
 def test_what_no_router_is_known_to_have_written_is_no_search(store: Store, file: Path) -> None:
     signed = [Signature.OK, Signature.NONE, Signature.UNKNOWN, Signature.BAD]
-    store.apply("/", [Message(number, saved(number), one) for number, one in enumerate(signed)])
-    found = left(Reader(file).audits_of("/", ACTIONS, 0))
-    assert [one.name for one in found.listed()] == ["s0"]
+    store.apply("/", [Message(number, saved(number), signature) for number, signature in enumerate(signed)])
+    kept = left(Reader(file).audits_of("/", ACTIONS, 0))
+    assert [search.name for search in kept.listed()] == ["s0"]
     assert left(Reader(file).audits_of("shop", ACTIONS, 0)).listed() == []
 
 
@@ -176,4 +176,4 @@ def test_they_are_found_among_many_audits_by_an_index_that_a_file_of_before_is_g
     sql = "SELECT details FROM audits WHERE vhost = '/' AND ts_ms >= 0 AND signature = 'ok' AND action IN ('a', 'b')"
     ways = [row["detail"] for row in asked.execute(f"EXPLAIN QUERY PLAN {sql} ORDER BY ts_ms DESC LIMIT 9")]
     asked.close()
-    assert any("audits_what" in one for one in ways), ways
+    assert any("audits_what" in way for way in ways), ways

@@ -29,22 +29,22 @@ def test_events_are_counted_by_signature_and_marked(store: Store, file: Path) ->
         store.apply("/", [Message(number, told(at=number), signature)])
     assert Reader(file).signatures() == {"/": {"ok": 1, "none": 1, "bad": 1, "unknown_key": 1}}
     assert Reader(file).signatures(["other"]) == {}
-    (one,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
-    assert [step["signature"] for step in one["journey"]] == ["ok", "none"], "the others have the id of that one"
+    (row,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
+    assert [step["signature"] for step in row["journey"]] == ["ok", "none"], "the others have the id of that one"
 
 
 def test_a_forged_event_does_not_hide_the_true_one_that_has_its_id(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(kind="discarded"), "none")])
     store.apply("/", [Message(1, told(), "ok"), Message(2, told(), "ok")])
-    (one,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
-    assert (one["state"], [step["signature"] for step in one["journey"]]) == ("dead", ["none", "ok"])
+    (row,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
+    assert (row["state"], [step["signature"] for step in row["journey"]]) == ("dead", ["none", "ok"])
 
 
 def test_a_true_message_that_is_written_again_counts_once(store: Store, file: Path) -> None:
     for number in range(3):
         store.apply("/", [Message(number, told(), "ok")])
-    (one,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
-    assert len(one["journey"]) == 1
+    (row,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
+    assert len(row["journey"]) == 1
 
 
 def test_once_a_journal_is_signed_an_order_that_is_not_changes_no_group(store: Store, file: Path) -> None:
@@ -54,19 +54,19 @@ def test_once_a_journal_is_signed_an_order_that_is_not_changes_no_group(store: S
         )
 
     def state() -> tuple[str, str | None]:
-        (found,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
-        return found["state"], found["actor"]
+        (row,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+        return row["state"], row["actor"]
 
     store.apply("/", [Message(0, told(), "none")])
-    (found,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
-    group = found["id"]
+    (row,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+    group = row["id"]
     store.apply("/", [Message(1, order(1, "ignored"), "none")])
     assert state() == ("ignored", "eve"), "a journal of a router that did not sign yet"
     store.apply("/", [Message(2, order(2, "open"), "ok")])
     for number, signature in enumerate(("none", "bad", "unknown_key"), 3):
         store.apply("/", [Message(number, order(number, "ignored"), signature)])
     assert state()[0] == "open"
-    assert [one["signature"] for one in Reader(file).audits(["/"], limit=2)] == ["unknown_key", "bad"]
+    assert [entry["signature"] for entry in Reader(file).audits(["/"], limit=2)] == ["unknown_key", "bad"]
 
 
 @pytest.mark.usefixtures("newest")
@@ -79,7 +79,7 @@ def test_what_somebody_writes_into_the_journal_is_told(
     amqp.publish("a", key="orders")
     amqp.fail("orders")
     eventually(lambda: router.metric("index_events_total", signature="ok") >= 1)
-    (event,) = [one for one in stream.events(vhost.amqp_url) if one["kind"] == "dead_lettered"]
+    (event,) = [event for event in stream.events(vhost.amqp_url) if event["kind"] == "dead_lettered"]
     forged = json.dumps({**event, "event_id": f"{event['id']}-forged", "kind": "discarded"})
     amqp.publish(forged, key=JOURNAL, content_type="application/x-ndjson", headers={"v": 1})
     amqp.publish(forged, key=JOURNAL, timestamp=2**63, headers={"v": 1, "dlx-router-mac": "x" * 40})
@@ -95,5 +95,5 @@ def test_what_somebody_writes_into_the_journal_is_told(
     assert (signatures["none"], signatures["unknown_key"]) == (1, 1)
     status = json.loads(router.ask("/api/v1/status")[1])["index"]["vhosts"][vhost.name]
     assert status["signatures"]["none"] == 1
-    (one,) = json.loads(router.ask(f"/api/v1/letters/{event['id']}")[1])["letters"]
-    assert [step["signature"] for step in one["journey"]].count("ok") == 1
+    (row,) = json.loads(router.ask(f"/api/v1/letters/{event['id']}")[1])["letters"]
+    assert [step["signature"] for step in row["journey"]].count("ok") == 1

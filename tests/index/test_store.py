@@ -57,10 +57,10 @@ def test_an_event_counts_once_however_often_it_comes(store: Store, file: Path) -
 def test_a_lease_is_a_step_on_a_letters_way_and_changes_nothing_else(
     store: Store, file: Path, written: Callable[[list[bytes]], bytes]
 ) -> None:
-    one, shown = letter(id=f"{1:032x}", failed_queue="orders"), EVERYTHING
+    leased, shown = letter(id=f"{1:032x}", failed_queue="orders"), EVERYTHING
     lines = [
-        line(one, RULING._replace(kind="leased", redrive_id="l1"), now_ms=NOW + 10, due_ms=NOW + 99, extra=LEASED),
-        line(one, RULING._replace(kind="lease_ended", redrive_id="l1"), now_ms=NOW + 20, extra=LEASE_ENDED),
+        line(leased, RULING._replace(kind="leased", redrive_id="l1"), now_ms=NOW + 10, due_ms=NOW + 99, extra=LEASED),
+        line(leased, RULING._replace(kind="lease_ended", redrive_id="l1"), now_ms=NOW + 20, extra=LEASE_ENDED),
     ]
     store.apply("/", [Message(0, written(lines[:1]))])
     assert everything(file) == [], "nothing is known of where it is"
@@ -68,7 +68,7 @@ def test_a_lease_is_a_step_on_a_letters_way_and_changes_nothing_else(
     before = everything(file)
     store.apply("/", [Message(2, written(lines)), Message(3, written(lines[1:]))])
     after = everything(file)
-    assert [{**one, "cursor": 0} for one in after] == [{**one, "cursor": 0} for one in before]
+    assert [{**row, "cursor": 0} for row in after] == [{**row, "cursor": 0} for row in before]
     (whole,) = Reader(file).letter(f"{1:032x}", shown)
     steps = [(step["kind"], step["cause"], step["due_ms"], step["redrive_id"]) for step in whole["journey"][1:]]
     assert steps == [("leased", None, NOW + 99, "l1"), ("lease_ended", "expired", None, "l1")]
@@ -80,8 +80,8 @@ def test_a_lease_is_a_step_on_a_letters_way_and_changes_nothing_else(
 @pytest.mark.parametrize("kind", ["redriven", "discarded", "parked", "edited"])
 def test_what_a_task_does_to_a_letter_is_no_death_and_opens_no_group(store: Store, file: Path, kind: str) -> None:
     def group() -> dict[str, Any]:
-        (one,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
-        return one
+        (row,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+        return row
 
     store.apply("/", [Message(0, told(1))])
     details = {"group": group()["id"], "state": "resolved"}
@@ -155,9 +155,9 @@ def test_a_message_that_cannot_be_read_is_counted_and_named(store: Store, file: 
 
 def _message(events: list[tuple[Letter, Ruling, int, dict[str, Any]]], message_format: int) -> bytes:
     batch = Batch(1, message_format)
-    for one, ruling, now_ms, own in events:
-        shared = fragments(one, ruling)
-        batch.add((shared.entry if message_format == ROWS else shared.line)(one.id, now_ms, **own))
+    for dead, ruling, now_ms, own in events:
+        shared = fragments(dead, ruling)
+        batch.add((shared.entry if message_format == ROWS else shared.line)(dead.id, now_ms, **own))
     batch.close()
     return batch.body
 
@@ -166,8 +166,8 @@ def _held(file: Path) -> dict[str, list[Any]]:
     """All that the file says of letters; of their events what they mean, not how they are written."""
     with sqlite3.connect(file) as connection:
         names = ("letters", "bodies", "counts", "places", "queues")
-        found = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2, 3").fetchall() for name in names}
-        return found | {"events": kept_events(connection), "steps": kept_steps(connection)}
+        tables = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2, 3").fetchall() for name in names}
+        return tables | {"events": kept_events(connection), "steps": kept_steps(connection)}
 
 
 runs = st.lists(
@@ -178,7 +178,7 @@ runs = st.lists(
         st.fixed_dictionaries(
             {"first_ms": moments, "last_ms": moments, "crc32": st.just(7), "size": st.integers(0, 99)},
             optional={
-                "props": some_props.map(lambda said: props(**said)),
+                "props": some_props.map(lambda fields: props(**fields)),
                 "due_ms": moments,
                 "draw": st.floats(-1, 1),
                 "extra": st.sampled_from(
@@ -197,14 +197,14 @@ runs = st.lists(
 def test_both_formats_make_the_same_index(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[Letter, Ruling, int, dict[str, Any]]]
 ) -> None:
-    folder, found = tmp_path_factory.mktemp("index"), []
+    folder, contents = tmp_path_factory.mktemp("index"), []
     for message_format in (LINES, ROWS):
         file = folder / f"{message_format}.sqlite"
-        one = Store(open_writer(file, max_bytes=1 << 30))
-        one.apply("/", [Message(0, _message(events, message_format), version=message_format)])
-        one.close()
-        found.append(_held(file))
-    assert found[0] == found[1]
+        writer = Store(open_writer(file, max_bytes=1 << 30))
+        writer.apply("/", [Message(0, _message(events, message_format), version=message_format)])
+        writer.close()
+        contents.append(_held(file))
+    assert contents[0] == contents[1]
 
 
 def test_lines_that_differ_in_the_times_of_deaths_only_are_understood_once() -> None:
@@ -258,7 +258,7 @@ def test_what_came_by_the_time_a_queue_was_empty_is_gone_and_what_came_later_is_
     store.apply("/", [Message(0, told(1) + told(2, at=100))])
     (place,) = Reader(file).places()
     assert store.emptied("/", (place["exchange"], place["routing_key"]), NOW + 50) == 1
-    assert [one["state"] for one in everything(file)] == ["dead", "gone"]
+    assert [row["state"] for row in everything(file)] == ["dead", "gone"]
     (group,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
     assert group["states"] == {"dead": 1, "gone": 1}
 
@@ -288,8 +288,8 @@ def test_a_full_file_says_so_and_makes_room(file: Path) -> None:
     known = store.count()
     assert store.shrink(known // 2) == known // 2
     store.apply("/", [Message(known, told(10**6))])
-    found = everything(file)
-    assert found[0]["id"] == f"{10**6:032x}"  # the newest is there, the oldest are not
+    kept = everything(file)
+    assert kept[0]["id"] == f"{10**6:032x}"  # the newest is there, the oldest are not
     assert store.count() == known - known // 2 + 1
     store.close()
 
@@ -297,14 +297,14 @@ def test_a_full_file_says_so_and_makes_room(file: Path) -> None:
 def test_only_finished_letters_go_by_age(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(1) + told(2, "discarded") + told(3, "discarded", at=10_000))])
     assert store.prune(before_ms=NOW + 5000, at_most=100) == 1
-    assert {one["id"][-1] for one in everything(file)} == {"1", "3"}
+    assert {row["id"][-1] for row in everything(file)} == {"1", "3"}
 
 
 def test_another_stream_takes_the_old_ones_place_whole(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(1))])
     store.apply("other", [Message(0, told(2))])
     store.forget("/")
-    assert [one["id"][-1] for one in everything(file)] == ["2"]
+    assert [row["id"][-1] for row in everything(file)] == ["2"]
     store.apply("/", [Message(0, told(1))])
     assert len(everything(file)) == 2
 
@@ -314,9 +314,9 @@ def test_a_state_that_nobody_knows_changes_nothing(store: Store, file: Path) -> 
     group = of_event(json.loads(told(1))).id
     for details in ({"group": group, "state": "lost"}, {"group": 7}, {}, {"group": "g1-none", "state": "ignored"}):
         store.apply("/", [Message(1, audit("r", "/", actor="a", action="group.set", details=details, ts_ms=1))])
-    found = Reader(file).group(group, EVERYTHING)
-    assert found is not None
-    assert found["state"] == "open"
+    row = Reader(file).group(group, EVERYTHING)
+    assert row is not None
+    assert row["state"] == "open"
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -375,13 +375,13 @@ def test_letters_come_newest_or_oldest_first_and_each_page_goes_on_behind_the_on
     for number in range(7):
         store.apply("/", [Message(number, told(number))])
     reader = Reader(file)
-    newest = [one["cursor"] for one in everything(file)]
+    newest = [row["cursor"] for row in everything(file)]
     for oldest in (False, True):
-        found, before = list[int](), None
+        cursors, before = list[int](), None
         while page := reader.letters(ALL, EVERYTHING, limit=3, before=before, oldest=oldest):
-            found += [one["cursor"] for one in page]
-            before = found[-1]
-        assert found == sorted(newest, reverse=not oldest)
+            cursors += [row["cursor"] for row in page]
+            before = cursors[-1]
+        assert cursors == sorted(newest, reverse=not oldest)
 
 
 def test_groups_come_by_what_is_asked_for(store: Store, file: Path) -> None:
@@ -393,35 +393,35 @@ def test_groups_come_by_what_is_asked_for(store: Store, file: Path) -> None:
 
     def order(sort: str) -> list[str]:
         how: dict[str, Any] = {"vhost": None, "failed_queue": None, "state": None, "limit": 10, "offset": 0}
-        return [one["failed_queue"] for one in Reader(file).groups(EVERYTHING, sort=sort, **how)]
+        return [row["failed_queue"] for row in Reader(file).groups(EVERYTHING, sort=sort, **how)]
 
-    found = {sort: order(sort) for sort in SORTS}
+    orders = {sort: order(sort) for sort in SORTS}
     by_number = ["c", "b", "a"]
-    assert found == {"last": ["b", "c", "a"], "first": ["c", "a", "b"], "deaths": by_number, "lying": by_number}
+    assert orders == {"last": ["b", "c", "a"], "first": ["c", "a", "b"], "deaths": by_number, "lying": by_number}
 
 
 def test_the_oldest_that_rests_in_a_queue_is_told(store: Store, file: Path) -> None:
     store.apply(
         "/", [Message(0, told(1, at=50)), Message(1, told(2, at=70)), Message(2, told(3, queue="other", at=60))]
     )
-    found = {one["failed_queue"]: one["oldest_ms"] for one in Reader(file).failed_queues(EVERYTHING)}
-    assert found == {"orders": NOW + 50, "other": NOW + 60}
+    oldest = {row["failed_queue"]: row["oldest_ms"] for row in Reader(file).failed_queues(EVERYTHING)}
+    assert oldest == {"orders": NOW + 50, "other": NOW + 60}
     waits = RULING._replace(kind="retried")
     store.apply("/", [Message(3, line(letter(id=f"{1:032x}", failed_queue="orders"), waits, now_ms=NOW + 80))])
-    found = {one["failed_queue"]: one["oldest_ms"] for one in Reader(file).failed_queues(EVERYTHING)}
-    assert found["orders"] == NOW + 70, "what waits does not rest"
+    oldest = {row["failed_queue"]: row["oldest_ms"] for row in Reader(file).failed_queues(EVERYTHING)}
+    assert oldest["orders"] == NOW + 70, "what waits does not rest"
 
 
 def test_each_audit_comes_once_whatever_the_page(store: Store, file: Path) -> None:
     moments = [5, 9, 9, 9, 2, 7]
-    said = [
+    bodies = [
         audit("r", "/", actor=str(number), action="x", details={}, ts_ms=NOW + at) for number, at in enumerate(moments)
     ]
-    store.apply("/", [Message(number, one) for number, one in enumerate(said)])
+    store.apply("/", [Message(number, body) for number, body in enumerate(bodies)])
     for limit in (1, 2, 4, 10):
-        found, before = list[dict[str, Any]](), None
+        entries, before = list[dict[str, Any]](), None
         while page := Reader(file).audits(["/"], limit=limit, before=before):
-            found += page
+            entries += page
             before = page[-1]["ts_ms"], page[-1]["event_id"]
-        assert sorted(one["actor"] for one in found) == ["0", "1", "2", "3", "4", "5"]
-        assert [one["ts_ms"] for one in found] == sorted((NOW + at for at in moments), reverse=True)
+        assert sorted(entry["actor"] for entry in entries) == ["0", "1", "2", "3", "4", "5"]
+        assert [entry["ts_ms"] for entry in entries] == sorted((NOW + at for at in moments), reverse=True)

@@ -17,15 +17,15 @@ def test_a_group_is_seen_from_its_last_death_on_and_by_its_vhost(store: Store, f
     second, first = reader.groups_since("/", 0)
     assert (first.failed_queue, first.first_ms, first.last_ms, first.deaths) == ("mail", NOW + 90, NOW + 90, 1)
     assert (second.failed_queue, second.first_ms, second.last_ms, second.deaths) == ("orders", NOW, NOW + 50, 2)
-    assert [one.failed_queue for one in reader.groups_since("/", NOW + 60)] == ["mail"]
-    assert [one.first_ms for one in reader.groups_since("shop", 0)] == [NOW + 10]
+    assert [group.failed_queue for group in reader.groups_since("/", NOW + 60)] == ["mail"]
+    assert [group.first_ms for group in reader.groups_since("shop", 0)] == [NOW + 10]
 
 
 def test_a_group_says_since_when_it_is_resolved_and_whether_it_is_ignored(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(1))])
     reader = Reader(file)
-    (one,) = reader.groups_since("/", 0)
-    assert (one.resolved_ms, one.ignored) == (0, False)
+    (group,) = reader.groups_since("/", 0)
+    assert (group.resolved_ms, group.ignored) == (0, False)
     for at, (state, more, resolved, ignored) in enumerate(
         [
             ("resolved", {}, NOW + 0, False),
@@ -34,7 +34,7 @@ def test_a_group_says_since_when_it_is_resolved_and_whether_it_is_ignored(store:
             ("open", {}, 0, False),
         ]
     ):
-        details = {"group": one.id, "state": state, **more}
+        details = {"group": group.id, "state": state, **more}
         change = audit("r", "/", actor="ann", action="group.set", details=details, ts_ms=NOW + at)
         store.apply("/", [Message(at + 1, change)])
         (seen,) = reader.groups_since("/", 0)
@@ -68,7 +68,7 @@ def test_what_our_routers_wrote_down_is_told_and_nobody_elses(store: Store, file
     store.apply("/", signed)
     forged = [Message(n, wrote("webhook.told", 9), how) for n, how in enumerate((Signature.NONE, Signature.BAD), 1)]
     store.apply("/", forged)
-    found = Reader(file).audits_of("/", ("webhook.told", "webhook.done"), NOW)
-    assert found == [("webhook.done", {"to": "a", "at": 1}), ("webhook.told", {"to": "a", "at": 2})]
+    events = Reader(file).audits_of("/", ("webhook.told", "webhook.done"), NOW)
+    assert events == [("webhook.done", {"to": "a", "at": 1}), ("webhook.told", {"to": "a", "at": 2})]
     assert Reader(file).audits_of("/", ("webhook.told",), NOW + 3) == []
     assert Reader(file).audits_of("shop", ("webhook.told",), 0) == []

@@ -53,7 +53,7 @@ class Queue:
 
     def deliver(self) -> None:
         """To the consumers that have credit, a message each in turn."""
-        for channel in [one for link in self.links for one in link.channels.values() if one.consumer]:
+        for channel in [channel for link in self.links for channel in link.channels.values() if channel.consumer]:
             while channel.credit and self.ready:
                 message = self.ready.pop(0)
                 channel.credit -= 1
@@ -64,14 +64,14 @@ class Queue:
                 asyncio.get_running_loop().call_soon(channel.handler.on_event, came)
 
     def take_back(self, messages: list[Message]) -> None:
-        for one in messages:
-            one.redelivered = True
-        self.ready = sorted([*self.ready, *messages], key=lambda one: one.number)
+        for message in messages:
+            message.redelivered = True
+        self.ready = sorted([*self.ready, *messages], key=lambda message: message.number)
         self.deliver()
 
     async def link(self, _role: str) -> "LinkInMemory":
-        self.links.append(one := LinkInMemory(self))
-        return one
+        self.links.append(link := LinkInMemory(self))
+        return link
 
 
 class LinkInMemory:
@@ -93,15 +93,15 @@ class LinkInMemory:
         await asyncio.sleep(0)
         if not self.is_open:
             raise LinkError("lost")
-        one = self.channels[channel]
+        opened = self.channels[channel]
         match command:
             case commands.Basic.Qos():
-                one.prefetch = command.prefetch_count
+                opened.prefetch = command.prefetch_count
             case commands.Basic.Consume():
-                one.consumer, one.credit = command.consumer_tag, one.prefetch
+                opened.consumer, opened.credit = command.consumer_tag, opened.prefetch
                 self._queue.deliver()
             case commands.Basic.Cancel():
-                one.consumer = ""
+                opened.consumer = ""
             case _:
                 return SimpleNamespace(message_count=len(self._queue.ready), consumer_count=0)
         return None
@@ -110,24 +110,24 @@ class LinkInMemory:
         while data:
             taken, channel, command = frame.unmarshal(data)
             data = data[taken:]
-            one = self.channels[channel]
+            opened = self.channels[channel]
             if isinstance(command, commands.Basic.Ack | commands.Basic.Nack):
-                below = command.delivery_tag or one.tag
-                tags = [tag for tag in one.unacked if (tag <= below if command.multiple else tag == below)]
+                below = command.delivery_tag or opened.tag
+                tags = [tag for tag in opened.unacked if (tag <= below if command.multiple else tag == below)]
                 assert tags, "an unknown tag would close the channel"
-                settled = [one.unacked.pop(tag) for tag in tags]
+                settled = [opened.unacked.pop(tag) for tag in tags]
                 if isinstance(command, commands.Basic.Ack):
                     self._queue.acked += settled
                 else:
                     self._queue.take_back(settled)
             elif isinstance(command, commands.Basic.Publish):
-                one.publish = [command.exchange, command.routing_key]
+                opened.publish = [command.exchange, command.routing_key]
             elif isinstance(command, ContentBody):
-                one.published += 1
-                exchange, key = one.publish
+                opened.published += 1
+                exchange, key = opened.publish
                 self._queue.published.append((exchange, key, command.value))
-                confirm = frames.Confirm(channel, one.published, multiple=False, ok=True)
-                asyncio.get_running_loop().call_soon(one.handler.on_event, confirm)
+                confirm = frames.Confirm(channel, opened.published, multiple=False, ok=True)
+                asyncio.get_running_loop().call_soon(opened.handler.on_event, confirm)
 
     async def close_channel(self, channel: int) -> None:
         self.drop_channel(channel)
@@ -139,9 +139,9 @@ class LinkInMemory:
         """Lost: everything that is unacked is in the queue again, and whoever holds it learns it."""
         self.is_open = False
         channels, self.channels = self.channels, {}
-        for one in channels.values():
-            one.handler.on_closed(LinkError("lost"))
-        self._queue.take_back([message for one in channels.values() for message in one.unacked.values()])
+        for channel in channels.values():
+            channel.handler.on_closed(LinkError("lost"))
+        self._queue.take_back([message for channel in channels.values() for message in channel.unacked.values()])
 
     async def close(self) -> None:
         self.abort()

@@ -50,14 +50,14 @@ class History:
     async def leads_anew(self) -> None:
         removed = Removed()
         for body in self.told:
-            for one in removals(body):
-                removed.add(one.key, one.lease_id, -1)
+            for removal in removals(body):
+                removed.add(removal.key, removal.lease_id, -1)
         self.scene = await self.leads.enter_async_context(leading(self.queue, removed))
         self.leases.clear()
 
     async def receives(self) -> None:
-        before = {one.id for one in self.scene.worker.book}
-        held = {self.body_of(one) for one in self.scene.worker.book}
+        before = {lease.id for lease in self.scene.worker.book}
+        held = {self.body_of(lease) for lease in self.scene.worker.book}
         for lease in await self.scene.receive(self.chance.randint(1, 3)):
             assert lease.id not in before
             body = self.body_of(lease)
@@ -100,22 +100,22 @@ class History:
 
     async def broker_dies(self) -> None:
         """Some acks were never written; what comes back may not even say that it was delivered."""
-        lost: list[Message] = [one for one in self.queue.acked if self.chance.random() < 0.5]
-        self.queue.acked = [one for one in self.queue.acked if one not in lost]
+        lost: list[Message] = [message for message in self.queue.acked if self.chance.random() < 0.5]
+        self.queue.acked = [message for message in self.queue.acked if message not in lost]
         for link in self.queue.links:
             link.abort()
         self.queue.links.clear()
         flags = self.chance.random() < 0.5
-        self.queue.ready = sorted([*self.queue.ready, *lost], key=lambda one: one.number)
-        for one in self.queue.ready:
-            one.redelivered = flags
+        self.queue.ready = sorted([*self.queue.ready, *lost], key=lambda message: message.number)
+        for message in self.queue.ready:
+            message.redelivered = flags
         self.leases.clear()
 
     async def all_comes_back(self) -> None:
         for lease in self.scene.worker.book:
             lease.until_ms = 0
         self.scene.worker._expire()
-        back = {self.body_of(one) for one in await self.scene.receive(100)}
+        back = {self.body_of(lease) for lease in await self.scene.receive(100)}
         every = {f"letter {number}".encode() for number in range(LETTERS)}
         assert every - self.doubtful <= back, "what nobody said is done came back"
         assert not back & self.done
@@ -125,7 +125,7 @@ class History:
         assert len(self.queue.acked) + held == LETTERS
 
     def any_lease(self) -> Lease[HeldLetter] | None:
-        held = [one for one in self.leases if one.id in self.scene.worker.book]
+        held = [lease for lease in self.leases if lease.id in self.scene.worker.book]
         return self.chance.choice(held) if held else None
 
     @staticmethod

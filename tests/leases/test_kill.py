@@ -138,9 +138,9 @@ class Worker(threading.Thread):
                 self._ledger.doubtful.add(body)
             return
         self._count(f"{'release' if way < 0.1 else 'done'} {answer.status_code}")
-        said = answer.json().get("ended") if answer.status_code in {200, 410} else None
+        ended = answer.json().get("ended") if answer.status_code in {200, 410} else None
         with self._ledger.lock:
-            if answer.status_code == 200 and said == "done":
+            if answer.status_code == 200 and ended == "done":
                 if body in self._ledger.done:
                     self._ledger.wrong.append(f"{body} was done twice")
                 self._ledger.done[body] = time.monotonic()
@@ -190,8 +190,8 @@ def test_killed_again_and_again_what_is_done_is_gone_and_what_is_not_comes_back(
     ledger, stopping = Ledger(), threading.Event()
     benches = [Bench(vhost, None, router, f"worker-{n:020d}") for n in range(WORKERS)]  # type: ignore[arg-type]  # they only ask
     workers = [Worker(n, bench, ledger, stopping) for n, bench in enumerate(benches)]
-    for one in workers:
-        one.start()
+    for worker in workers:
+        worker.start()
     try:
         for kill in range(1, KILLS + 1):
             eventually(lambda kill=kill: ledger.received > kill * RECEIVES // (KILLS + 1), 60 + RECEIVES // 50)  # type: ignore[misc]  # a default binds it
@@ -200,8 +200,8 @@ def test_killed_again_and_again_what_is_done_is_gone_and_what_is_not_comes_back(
         eventually(lambda: _depth(vhost) == 0, 30, every=0.5)
     finally:
         stopping.set()
-        for one in workers:
-            one.join(60)
+        for worker in workers:
+            worker.join(60)
         router.close()
     print(f"\nseed {SEED}: {ledger.received} receives of {len(letters)} letters, {dict(ledger.answers)}")  # noqa: T201 - the measurement
     assert ledger.wrong == [], f"seed {SEED}"

@@ -44,27 +44,27 @@ def delivery(body: bytes = b"hello", headers: bytes = b"") -> frames.Delivery:
     return frames.Delivery(1, b"t", 1, False, b"", b"work", header, body)  # noqa: FBT003 - as a frame has it
 
 
-def lease(one: frames.Delivery) -> Lease[HeldLetter]:
-    letter, envelope = decoder.read(one, PLACE)
+def lease(arrival: frames.Delivery) -> Lease[HeldLetter]:
+    letter, envelope = decoder.read(arrival, PLACE)
     held = held_letter(Channel(), letter, envelope, InForce(), since_s=0.0, epoch=1)  # type: ignore[arg-type]  # as the real ones
     return Lease("lease-1", "ann", key_of(letter, envelope), 5, 0, held, receives=2)
 
 
 def test_a_lease_is_told_with_who_has_it_and_until_when() -> None:
-    told = json.loads(begun_line(lease(delivery()), "router", now_ms=1000, due_ms=9000))
-    said = told["kind"], told["due_ms"], told["redrive_id"], told["failed_queue"]
-    assert said == ("leased", 9000, "lease-1", "work")
-    assert told["lease"] == {"id": "lease-1", "by": "ann", "receives": 2}
-    assert told["source"] == "DLQ.work"
-    assert {*told} <= {one.name for one in FIELDS}
+    event = json.loads(begun_line(lease(delivery()), "router", now_ms=1000, due_ms=9000))
+    facts = event["kind"], event["due_ms"], event["redrive_id"], event["failed_queue"]
+    assert facts == ("leased", 9000, "lease-1", "work")
+    assert event["lease"] == {"id": "lease-1", "by": "ann", "receives": 2}
+    assert event["source"] == "DLQ.work"
+    assert {*event} <= {field.name for field in FIELDS}
 
 
 @pytest.mark.parametrize("how", [*Ended])
 def test_what_removed_a_letter_is_read_again_and_nothing_else(how: Ended) -> None:
-    one = lease(delivery())
-    lines = begun_line(one, "router", now_ms=1, due_ms=2) + ended_line(one, how, "router", 3)
-    found = [*removals(lines)]
-    assert [(one.key, one.lease_id, one.how) for one in found] == (
+    leased = lease(delivery())
+    lines = begun_line(leased, "router", now_ms=1, due_ms=2) + ended_line(leased, how, "router", 3)
+    ends = [*removals(lines)]
+    assert [(end.key, end.lease_id, end.how) for end in ends] == (
         [(lease(delivery()).key, "lease-1", how)] if how in REMOVED else []
     )
     assert json.loads(lines.splitlines()[1])["lease"]["ended"] == how
@@ -73,15 +73,15 @@ def test_what_removed_a_letter_is_read_again_and_nothing_else(how: Ended) -> Non
 def test_odd_lines_of_others_are_left_out() -> None:
     mark = b'"kind":"lease_ended"'
     members = (b"", b',"lease":7', b',"lease":{"key":1,"id":2,"ended":"done"}', b',"lease":{"key":"a","id":"b"}')
-    odd = (b"{" + mark, *(b"{" + mark + one + b"}" for one in members))
+    odd = (b"{" + mark, *(b"{" + mark + member + b"}" for member in members))
     assert [*removals(b"\n".join(odd))] == []
 
 
 def test_each_lease_has_events_of_its_own_and_a_repeated_end_is_one() -> None:
     first, second = lease(delivery()), lease(delivery())
     second.id = "lease-2"
-    told = [ended_line(one, Ended.DONE, "router", at) for one, at in ((first, 1), (second, 1), (first, 9))]
-    ids = [json.loads(one)["event_id"] for one in told]
+    lines = [ended_line(leased, Ended.DONE, "router", at) for leased, at in ((first, 1), (second, 1), (first, 9))]
+    ids = [json.loads(line)["event_id"] for line in lines]
     assert ids[0] != ids[1]
     assert ids[0] == ids[2]
 

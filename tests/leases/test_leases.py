@@ -17,20 +17,20 @@ TWO_TYPES = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
 def leases_of(bench: Bench, queue: str) -> list[tuple[str, Any]]:
     """Kind and, of ends, how, in order."""
-    events = [one for one in stream.events(bench.vhost.amqp_url) if one.get("lease") and one["source"] == queue]
-    return [(one["kind"], one["lease"].get("ended")) for one in events]
+    events = [event for event in stream.events(bench.vhost.amqp_url) if event.get("lease") and event["source"] == queue]
+    return [(event["kind"], event["lease"].get("ended")) for event in events]
 
 
 def test_letters_come_the_oldest_first_whole_and_are_nobody_elses(bench: Bench) -> None:
     queue = bench.failed("whole", [f"letter {number}" for number in range(5)])
     first = bench.receive(queue, max=2)
-    assert [body_of(one) for one in first] == ["letter 0", "letter 1"]
-    one = first[0]
-    said = (one["failed_queue"], one["reason"], one["headers"]["number"], one["properties"]["message_id"])
-    assert said == ("whole", "rejected", 0, "whole-0")
-    assert (one["receives"], one["until_ms"] > 1000 * time.time()) == (1, True)
+    assert [body_of(letter) for letter in first] == ["letter 0", "letter 1"]
+    whole = first[0]
+    facts = (whole["failed_queue"], whole["reason"], whole["headers"]["number"], whole["properties"]["message_id"])
+    assert facts == ("whole", "rejected", 0, "whole-0")
+    assert (whole["receives"], whole["until_ms"] > 1000 * time.time()) == (1, True)
     rest = bench.receive(queue, max=100, wait=1)
-    assert [body_of(one) for one in rest] == ["letter 2", "letter 3", "letter 4"]
+    assert [body_of(letter) for letter in rest] == ["letter 2", "letter 3", "letter 4"]
     assert bench.receive(queue, max=100) == []
     assert bench.router.metric("leases", state="held") >= 5
     for letter in first + rest:
@@ -46,7 +46,7 @@ def test_what_is_done_is_gone_and_told_and_the_handle_says_so(bench: Bench) -> N
     assert bench.receive(queue, wait=0.5) == []
     assert bench.amqp.depth(queue) == 0
     assert leases_of(bench, queue) == [("leased", None), ("lease_ended", "done")]
-    kinds = [one["kind"] for one in stream.events(bench.vhost.amqp_url) if one.get("id") == letter["id"]]
+    kinds = [event["kind"] for event in stream.events(bench.vhost.amqp_url) if event.get("id") == letter["id"]]
     assert kinds == ["dead_lettered", "leased", "discarded", "lease_ended"]
 
 
@@ -86,7 +86,7 @@ def test_a_request_waits_for_a_letter_and_gets_it_when_it_comes(bench: Bench) ->
     bench.amqp.publish("second", key="wait.a")
     bench.amqp.fail("wait.a")
     waiting.join(20)
-    assert [body_of(one) for one in got] == ["second"]
+    assert [body_of(letter) for letter in got] == ["second"]
     assert time.monotonic() - began < 19
     assert bench.ended(got[0], "done") == "done"
 
@@ -130,11 +130,11 @@ def test_what_cannot_be_sent_stays_leased_and_says_why(bench: Bench) -> None:
 @pytest.mark.slow
 def test_a_filter_hands_out_what_it_means_and_the_rest_keeps_its_order(bench: Bench) -> None:
     queue = bench.failed("sift.a", [f"letter {number}" for number in range(300)])
-    found = bench.receive(queue, max=3, filter='int(header("number")) % 100 == 99', wait=5)
-    assert [one["headers"]["number"] for one in found] == [99, 199, 299]
+    letters = bench.receive(queue, max=3, filter='int(header("number")) % 100 == 99', wait=5)
+    assert [letter["headers"]["number"] for letter in letters] == [99, 199, 299]
     eventually(lambda: bench.amqp.depth(queue) == 297)
     rest = bench.receive(queue, max=100, wait=5)
-    assert [one["headers"]["number"] for one in rest] == [one for one in range(101) if one != 99]
+    assert [letter["headers"]["number"] for letter in rest] == [number for number in range(101) if number != 99]
     none = bench.receive(queue, filter='header("number") == "99"', wait=0)
     assert none == []
     wrong = bench.asked(queue, filter="header(")
@@ -197,7 +197,7 @@ def test_the_index_shows_leases_on_a_letters_way_and_nothing_is_gone_while_they_
         return json.loads(text)["letters"][0]  # type: ignore[no-any-return]  # JSON
 
     def kinds() -> list[str]:
-        return [one["kind"] for one in shown()["journey"]]
+        return [step["kind"] for step in shown()["journey"]]
 
     eventually(lambda: kinds() == ["dead_lettered", "leased"], 20)
     assert (shown()["state"], shown()["target"]["routing_key"]) == ("dead", queue)
@@ -225,9 +225,9 @@ def test_two_that_receive_at_once_never_get_one_letter(bench: Bench, kind: str) 
                 assert bench.ended(letter, "done") == "done"
 
     workers = [threading.Thread(target=work) for _ in range(4)]
-    for one in workers:
-        one.start()
-    for one in workers:
-        one.join(60)
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
     assert sorted(got, key=int) == [str(number) for number in range(count)]
     assert bench.amqp.depth(queue) == 0

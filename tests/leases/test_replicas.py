@@ -41,7 +41,7 @@ def test_letters_are_received_and_worked_off_at_a_replica_that_does_not_lead(pai
     letters += second.receive(queue, max=3, wait=1, visibility="10m")
     assert first.receive(queue) == [], "they are leased, wherever somebody asks"
     aside, back, done = sorted(letters, key=body_of)  # two routers brought them there
-    assert [body_of(one) for one in (aside, back, done)] == ["aside", "back", "done"]
+    assert [body_of(letter) for letter in (aside, back, done)] == ["aside", "back", "done"]
     assert second.ended(done, "done") == "done"
     assert first.ended(back, "redrive") == "redriven"
     assert second.ended(aside, "park") == "parked"

@@ -29,7 +29,7 @@ def test_a_handle_is_worth_nothing_to_others_and_a_viewer_receives_nothing(
     tokens.write_text(TOKENS, encoding="utf-8")
     router = start_router(POLICY, API_TOKENS_FILE=str(tokens))
     vic, olga, otto, sid = (
-        Bench(vhost, amqp, router, one.partition("token: ")[2].partition(",")[0]) for one in TOKENS.splitlines()[2:]
+        Bench(vhost, amqp, router, line.partition("token: ")[2].partition(",")[0]) for line in TOKENS.splitlines()[2:]
     )
     queue = olga.failed("work", ["hello"])
     (letter,) = olga.receive(queue)

@@ -103,13 +103,13 @@ async def leading(queue: Queue, removed: Removed | None = None) -> AsyncIterator
 
 
 def bodies(leases: list[Lease[HeldLetter]]) -> list[bytes]:
-    return [one.held.job.delivery.body for one in leases]
+    return [lease.held.job.delivery.body for lease in leases]
 
 
 async def done_and_back(scene: Scene, queue: Queue) -> None:
     """The one letter is done, and lies in its queue again: the node was killed before it had written the ack."""
-    (one,) = await scene.receive(1)
-    await scene.worker.remove(one.id, Ended.DONE)
+    (lease,) = await scene.receive(1)
+    await scene.worker.remove(lease.id, Ended.DONE)
     queue.links[0].abort()
     queue.ready.append(queue.acked.pop())
 
@@ -121,21 +121,21 @@ async def test_letters_are_received_held_and_done() -> None:
         first = await scene.receive(2)
         assert (bodies(first), len(queue.ready)) == ([b"a", b"b"], 1)
         await scene.worker.remove(first[0].id, Ended.DONE)
-        assert [one.body for one in queue.acked] == [b"a"]
+        assert [message.body for message in queue.acked] == [b"a"]
         await scene.worker.release(first[1].id)
         assert bodies(await scene.receive(5)) == [b"b", b"c"]
         with pytest.raises(LeaseOver):
             await scene.worker.remove(first[0].id, Ended.DONE)
         kinds = b'"leased"', b'"lease_ended"', b'"discarded"'
         await soon(lambda: [scene.told.count(kind) for kind in kinds] == [4, 2, 1])
-    assert [one.body for one in queue.ready] == [b"b", b"c"], "what was held went back"
+    assert [message.body for message in queue.ready] == [b"b", b"c"], "what was held went back"
 
 
 async def test_what_waits_for_a_letter_gets_it_as_it_comes() -> None:
     queue = Queue()
     async with leading(queue) as scene:
         waiting = asyncio.create_task(scene.receive(3, wait_s=20.0))
-        await soon(lambda: any(one.consumer for link in queue.links for one in link.channels.values()))
+        await soon(lambda: any(channel.consumer for link in queue.links for channel in link.channels.values()))
         queue.fill(b"a", b"b")
         assert bodies(await waiting) == [b"a", b"b"]
 
@@ -146,13 +146,13 @@ async def test_a_filter_leaves_the_rest_in_its_order_and_what_never_died_is_not_
     queue.fill(b"living", dead=False)
     queue.fill(*(str(number).encode() for number in range(3, 50)))
     async with leading(queue) as scene:
-        found = await scene.receive(2, holds=lambda letter: letter.size == 2)
-        assert bodies(found) == [b"10", b"11"]
+        leases = await scene.receive(2, holds=lambda letter: letter.size == 2)
+        assert bodies(leases) == [b"10", b"11"]
         left = [b"0", b"1", b"2", b"living", *(str(number).encode() for number in (*range(3, 10), *range(12, 50)))]
-        assert [one.body for one in queue.ready] == left
+        assert [message.body for message in queue.ready] == left
         every = await scene.receive(100)
         assert (len(every), b"living" in bodies(every)) == (48, False)
-        assert [one.body for one in queue.ready] == [b"living"]
+        assert [message.body for message in queue.ready] == [b"living"]
         assert await scene.receive(1) == []
 
 
@@ -163,7 +163,7 @@ async def test_a_lease_runs_out_and_a_busy_one_does_not() -> None:
         held, busy = await scene.receive(2, visibility_s=0.3)
         scene.stream.stands_still = True
         ending = asyncio.create_task(scene.worker.remove(busy.id, Ended.DONE))
-        await soon(lambda: [one.body for one in queue.ready] == [b"a"])
+        await soon(lambda: [message.body for message in queue.ready] == [b"a"])
         with pytest.raises(LeaseOver) as over:
             await scene.worker.release(held.id)
         assert over.value.how is Ended.EXPIRED
@@ -171,7 +171,7 @@ async def test_a_lease_runs_out_and_a_busy_one_does_not() -> None:
         scene.stream.stands_still = False
         scene.stream.confirm()
         await ending
-        assert [one.body for one in queue.acked] == [b"b"]
+        assert [message.body for message in queue.acked] == [b"b"]
 
 
 async def test_a_lost_connection_gives_letters_back_and_what_was_told_is_not_handed_out_again() -> None:
@@ -192,22 +192,22 @@ async def test_a_lost_connection_gives_letters_back_and_what_was_told_is_not_han
             await done
         again = await scene.receive(5)
         assert bodies(again) == [b"a"]
-        await soon(lambda: [one.body for one in queue.acked] == [b"b"])
+        await soon(lambda: [message.body for message in queue.acked] == [b"b"])
 
 
 async def test_what_a_broker_brings_back_is_removed_again_and_a_twin_is_not() -> None:
     queue = Queue()
     queue.fill(b"a", b"a", b"b")
     async with leading(queue) as scene:
-        one, twin, _other = await scene.receive(3)
-        assert one.key == twin.key
-        await scene.worker.remove(one.id, Ended.DONE)
+        lease, twin, _other = await scene.receive(3)
+        assert lease.key == twin.key
+        await scene.worker.remove(lease.id, Ended.DONE)
         queue.links[0].abort()
         forgotten = queue.acked.pop()
         forgotten.redelivered = False
         queue.ready.insert(0, forgotten)  # the node was killed, and had not written the ack
-        found = await scene.receive(5)
-        assert sorted(bodies(found)) == [b"a", b"b"], "one of the two is done, the other one is not"
+        leases = await scene.receive(5)
+        assert sorted(bodies(leases)) == [b"a", b"b"], "one of the two is done, the other one is not"
         await soon(lambda: [message.body for message in queue.acked] == [b"a"])
 
 
@@ -239,11 +239,11 @@ async def test_another_leader_knows_what_was_removed() -> None:
     queue = Queue()
     queue.fill(b"a", b"b")
     async with leading(queue) as scene:
-        (one,) = await scene.receive(1)
-        await scene.worker.remove(one.id, Ended.DONE)
+        (lease,) = await scene.receive(1)
+        await scene.worker.remove(lease.id, Ended.DONE)
     queue.ready.insert(0, queue.acked.pop())
     removed = Removed()
-    removed.add(one.key, one.id, -1)  # as it reads in the journal
+    removed.add(lease.key, lease.id, -1)  # as it reads in the journal
     async with leading(queue, removed) as scene:
         assert bodies(await scene.receive(5)) == [b"b"]
         await soon(lambda: [message.body for message in queue.acked] == [b"a"])
@@ -253,9 +253,9 @@ async def test_who_leads_no_more_is_in_nobodys_way_when_the_journal_answers_late
     queue = Queue()
     queue.fill(b"a")
     async with leading(queue) as scene:
-        (one,) = await scene.receive(1)
+        (lease,) = await scene.receive(1)
         scene.stream.stands_still = True
-        ending = asyncio.create_task(scene.worker.remove(one.id, Ended.DONE))
+        ending = asyncio.create_task(scene.worker.remove(lease.id, Ended.DONE))
         await soon(lambda: b'"discarded"' in scene.told)
         await scene.worker.stop()
         with pytest.raises(NotLeader, match="leads no more"):
@@ -287,20 +287,20 @@ async def test_a_visibility_that_the_broker_would_cut_is_refused() -> None:
     async with leading(queue) as scene:
         with pytest.raises(TaskError, match="1500 s"):
             await scene.receive(1, visibility_s=1501.0)
-        (one,) = await scene.receive(1, visibility_s=1500.0)
+        (lease,) = await scene.receive(1, visibility_s=1500.0)
         with pytest.raises(TaskError, match="1500 s"):
-            await scene.worker.extend(one.id, 1501.0)
-        await scene.worker.extend(one.id, 1000.0)
+            await scene.worker.extend(lease.id, 1501.0)
+        await scene.worker.extend(lease.id, 1000.0)
 
 
 async def test_while_the_journal_does_not_work_nothing_is_leased_and_nothing_removed() -> None:
     queue = Queue()
     queue.fill(b"a", b"b")
     async with leading(queue) as scene:
-        (one,) = await scene.receive(1)
+        (lease,) = await scene.receive(1)
         scene.worker._context.journal.is_working = False
         with pytest.raises(NotLeader, match="cannot be written"):
             await scene.receive(1)
         with pytest.raises(NotLeader, match="cannot be written"):
-            await scene.worker.remove(one.id, Ended.DONE)
-        assert scene.worker.book.find(one.id) is one
+            await scene.worker.remove(lease.id, Ended.DONE)
+        assert scene.worker.book.find(lease.id) is lease

@@ -16,12 +16,14 @@ from dlx_router.provisioning.broker_lint import MANY_QUEUES, Checks
 from dlx_router.provisioning.plan import plan, unnamed_inboxes
 
 
-def said(folder: Path, policies: str, *queues: Standing, version: tuple[int, ...] = (4, 3)) -> list[tuple[str, str]]:
+def findings_of(
+    folder: Path, policies: str, *queues: Standing, version: tuple[int, ...] = (4, 3)
+) -> list[tuple[str, str]]:
     """Codes and messages of what is found."""
     (folder / "p.yaml").write_text(f"version: 1\npolicies:\n{policies}\n")
     loaded = load_policies(folder)
-    found = Checks(loaded.policies, loaded.attachments, Snapshot("/", version, queues), Names(), None).findings()
-    return [(one.code, one.message) for one in found]
+    findings = Checks(loaded.policies, loaded.attachments, Snapshot("/", version, queues), Names(), None).findings()
+    return [(finding.code, finding.message) for finding in findings]
 
 
 def quorum(**arguments: Any) -> Standing:
@@ -40,22 +42,22 @@ def test_only_a_limit_that_letters_reach_is_warned_of_by_lint_and_doctor(
     tmp_path: Path, arguments: dict[str, Any], version: tuple[int, ...], codes: set[str]
 ) -> None:
     queue = quorum(**arguments)
-    assert {code for code, _ in said(tmp_path, "  - {name: a, queue: q}", queue, version=version)} == codes
-    one = diagnosis.source({"name": "q", "type": "quorum", "arguments": queue.arguments}, version)
-    assert (one is not None) == bool(codes)
-    assert one is None or "delivery-limit: 2147483647" in one.fix
+    assert {code for code, _ in findings_of(tmp_path, "  - {name: a, queue: q}", queue, version=version)} == codes
+    finding = diagnosis.source({"name": "q", "type": "quorum", "arguments": queue.arguments}, version)
+    assert (finding is not None) == bool(codes)
+    assert finding is None or "delivery-limit: 2147483647" in finding.fix
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_discard_for_more_queues_than_anybody_thought_of_is_told(tmp_path: Path, more: int) -> None:
     queues = [Standing(f"logs.{number}", "classic") for number in range(MANY_QUEUES + more)]
-    found = [
+    texts = [
         text
-        for code, text in said(tmp_path, "  - {name: a, match: logs.#, definition: {discard: true}}", *queues)
+        for code, text in findings_of(tmp_path, "  - {name: a, match: logs.#, definition: {discard: true}}", *queues)
         if code == "DLX117"
     ]
-    assert len(found) == more
-    assert not found or f'{len(queues)} queues ("logs.0", "logs.1", "logs.10" …)' in found[0]
+    assert len(texts) == more
+    assert not texts or f'{len(queues)} queues ("logs.0", "logs.1", "logs.10" …)' in texts[0]
 
 
 LED = [
@@ -68,12 +70,12 @@ LED = [
 @pytest.mark.parametrize(("leaders", "level"), LED)
 def test_doctor_says_which_nodes_lead_the_inboxes_and_what_mends_it(leaders: dict[str, str], level: str | None) -> None:
     rows = [{"name": name, "leader": node, "members": ["a", "b", "c"]} for name, node in leaders.items()]
-    found = diagnosis.leaders(rows, Names("p", 4))
-    assert (found and found.level.value) == level
+    finding = diagnosis.leaders(rows, Names("p", 4))
+    assert (finding and finding.level.value) == level
     if level == "note":
-        assert found is not None
-        assert found.found == "inbox shards are led by a: 3, b: 1, c: 0"
-        assert found.fix == "rabbitmq-queues rebalance quorum --queue-pattern '^p[.]inbox([.][0-9]+)?$'"
+        assert finding is not None
+        assert finding.found == "inbox shards are led by a: 3, b: 1, c: 0"
+        assert finding.fix == "rabbitmq-queues rebalance quorum --queue-pattern '^p[.]inbox([.][0-9]+)?$'"
     alone = [{**row, "members": ["a"]} for row in rows]
     assert diagnosis.leaders(alone, Names("p", 4)) is None, "there is one node"
 
@@ -113,16 +115,16 @@ DECLARED: Final = [
 
 @pytest.mark.parametrize(("queue", "words"), DECLARED)
 def test_a_plan_leads_no_letter_where_somebody_else_declared_a_queue_of_ours(queue: Standing, words: str) -> None:
-    found = plan(PolicySet(()), Snapshot("/", (4, 3), (queue,)), Names("p", 2), frozenset())
-    (note,) = found.conflicts
+    planned = plan(PolicySet(()), Snapshot("/", (4, 3), (queue,)), Names("p", 2), frozenset())
+    (note,) = planned.conflicts
     assert words in note.text
     assert "delete it" in note.text
-    assert found.is_refused
+    assert planned.is_refused
 
 
 def test_a_plan_objects_to_no_queue_that_the_router_declared() -> None:
     names = Names("p", 2)
-    ours = [one for one in (*core(names), *shard(names, "p.inbox.3"), *rung(names, 1000)) if isinstance(one, Queue)]
-    stands = tuple(Standing(one.name, str(one.arguments["x-queue-type"]), one.arguments) for one in ours)
-    found = plan(PolicySet(()), Snapshot("/", (4, 3), stands), names, frozenset())
-    assert found.conflicts == ()
+    ours = [item for item in (*core(names), *shard(names, "p.inbox.3"), *rung(names, 1000)) if isinstance(item, Queue)]
+    stands = tuple(Standing(queue.name, str(queue.arguments["x-queue-type"]), queue.arguments) for queue in ours)
+    planned = plan(PolicySet(()), Snapshot("/", (4, 3), stands), names, frozenset())
+    assert planned.conflicts == ()

@@ -53,9 +53,9 @@ def test_apply_makes_what_the_router_would_and_destroy_takes_it_away(
     shop: Commands, start_router: Callable[..., Router]
 ) -> None:
     before = shop.definitions()
-    said = shop.apply()
-    assert "+ exchange shop.delayed (fanout)" in said
-    assert f"+ binding shop.delayed → {QUEUE}" in said
+    printed = shop.apply()
+    assert "+ exchange shop.delayed (fanout)" in printed
+    assert f"+ binding shop.delayed → {QUEUE}" in printed
     made = shop.definitions()
     assert shop.plan()["steps"] == []
     assert start_router(shop.folder).stop() == 0

@@ -74,18 +74,18 @@ NEW: Final = {("DLX211", "queue work")}  # from 4.3
 def test_a_fault_in_a_file_is_found(code: str, line: int, policies: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(f"version: 1\npolicies:\n{policies}\n", encoding="utf-8")
     try:
-        found = load_policies(tmp_path).warnings
+        findings = load_policies(tmp_path).warnings
     except PolicyErrors as error:
-        found = error.findings
-    assert code in {one.code for one in found}, found
-    assert line in {one.line for one in found if one.code == code}
+        findings = error.findings
+    assert code in {finding.code for finding in findings}, findings
+    assert line in {finding.line for finding in findings if finding.code == code}
 
 
 def test_thirty_are_planted() -> None:
     assert len(WRITTEN) + len(PLANTED) >= 30
 
 
-@pytest.mark.parametrize("file", SOUND, ids=[one.stem for one in SOUND])
+@pytest.mark.parametrize("file", SOUND, ids=[path.stem for path in SOUND])
 def test_a_sound_file_gives_no_finding(file: Path) -> None:
     assert load_policies(file).warnings == ()
 
@@ -139,17 +139,17 @@ def test_faults_of_the_broker_are_found(vhost: Vhost, amqp: Client, tmp_path: Pa
     for _ in range(3):
         amqp.await_message("quiet").requeue()
     (tmp_path / "p.yaml").write_text(BROKEN, encoding="utf-8")
-    missing, found = expected, list[dict[str, Any]]()
+    missing, findings = expected, list[dict[str, Any]]()
     for _ in range(10):  # the broker counts redeliveries every 5 s
-        code, found = lint(vhost, tmp_path, user)
+        code, findings = lint(vhost, tmp_path, user)
         assert code == 1
-        said = [(one["code"], f"{one['file']} {one['message']}") for one in found]
+        texts = [(finding["code"], f"{finding['file']} {finding['message']}") for finding in findings]
         missing = {
-            (code, words) for code, words in expected if not any(c == code and words in text for c, text in said)
+            (code, words) for code, words in expected if not any(c == code and words in text for c, text in texts)
         }
         if not missing:
             break
-    assert not missing, found
+    assert not missing, findings
     vhost.api.delete(f"users/{user}")
 
 
@@ -200,4 +200,4 @@ def test_a_bomb_of_aliases_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(f"version: 1\nl0: &l0 [lol]\n{layers}")
     with pytest.raises(PolicyErrors) as raised:
         load_policies(tmp_path)
-    assert "DLX003" in {one.code for one in raised.value.findings}
+    assert "DLX003" in {finding.code for finding in raised.value.findings}

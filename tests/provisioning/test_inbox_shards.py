@@ -61,8 +61,8 @@ def applied(commands: Commands, shards: int) -> None:
 
 
 def plan(commands: Commands, shards: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(commands.run("plan", "--json", INBOX_SHARDS=str(shards)).stdout)["vhosts"][0]
-    return found
+    planned: dict[str, Any] = json.loads(commands.run("plan", "--json", INBOX_SHARDS=str(shards)).stdout)["vhosts"][0]
+    return planned
 
 
 def test_letters_of_many_queues_come_by_four_inboxes(
@@ -78,8 +78,8 @@ def test_letters_of_many_queues_come_by_four_inboxes(
         eventually(partial(leads, commands, queue, INBOXES[shard_of(queue, 4)]), 20)
     for queue in QUEUES:
         pour(amqp, queue, [f"{queue} {number}" for number in range(20)])
-    found = take_many(amqp, "dead", 20 * len(QUEUES))
-    assert Counter(one.body.decode().partition(" ")[0] for one in found) == dict.fromkeys(QUEUES, 20)
+    messages = take_many(amqp, "dead", 20 * len(QUEUES))
+    assert Counter(message.body.decode().partition(" ")[0] for message in messages) == dict.fromkeys(QUEUES, 20)
     expected = Counter(shard_of(queue, 4) for queue in QUEUES)
     assert len(expected) == 4, "each shard has queues of this test"
     for shard, queues in expected.items():
@@ -149,11 +149,11 @@ def test_a_rolling_change_of_their_number_loses_and_doubles_no_letter(
                 step()
             assert routers[-2].stop() == 0
         eventually(partial(producer.has_sent, len(producer.sent) + 100), 30)
-    in_line = [one for one in producer.sent if one.startswith(f"{LINE} ")]
-    spread = [one for one in producer.sent if not one.startswith(f"{LINE} ")]
-    took = [one.body.decode() for one in take_many(amqp, "dead", len(spread), within=60)]
+    in_line = [body for body in producer.sent if body.startswith(f"{LINE} ")]
+    spread = [body for body in producer.sent if not body.startswith(f"{LINE} ")]
+    took = [message.body.decode() for message in take_many(amqp, "dead", len(spread), within=60)]
     assert sorted(took) == sorted(spread)
-    assert [one.body.decode() for one in take_many(amqp, "lined", len(in_line), within=60)] == in_line
+    assert [message.body.decode() for message in take_many(amqp, "lined", len(in_line), within=60)] == in_line
     consistently(lambda: amqp.depth("dead") == amqp.depth("lined") == 0, for_s=1)
     assert [amqp.depth(inbox) for inbox in INBOXES] == [0] * 4
 
@@ -164,13 +164,13 @@ def test_an_inbox_that_is_not_named_any_more_is_drained_and_then_said(
     start_router(POLICIES, INBOX_SHARDS="4").stop()
     applied(commands, 4)
     pour(amqp, INBOXES[3], ["left behind"], {"x-death": [{**DEAD["x-death"][0], "queue": "work.1"}]})
-    notes = [one["text"] for one in plan(commands, 2)["notes"]]
-    assert any(f"queue {INBOXES[3]} is an inbox that" in one for one in notes), notes
+    notes = [note["text"] for note in plan(commands, 2)["notes"]]
+    assert any(f"queue {INBOXES[3]} is an inbox that" in text for text in notes), notes
     router = start_router(POLICIES, INBOX_SHARDS="2")
     assert take_many(amqp, "dead", 1)[0].body == b"left behind"
     applied(commands, 2)
     eventually(lambda: "inbox.3" in router.ask("/readyz?verbose")[1] + router.ask("/readyz")[1], 10)
-    eventually(lambda: said(commands, "it is empty: delete the queue"), 20, every=1)
+    eventually(lambda: is_noted(commands, "it is empty: delete the queue"), 20, every=1)
     assert f"{INBOXES[3]} is an inbox that DLX_ROUTER_INBOX_SHARDS=2" in commands.run("doctor", INBOX_SHARDS="2").stdout
     amqp.channel.queue_delete(INBOXES[3])
     eventually(lambda: INBOXES[3] not in ready_series(router), 10)
@@ -180,8 +180,8 @@ def test_an_inbox_that_is_not_named_any_more_is_drained_and_then_said(
     assert router.metric("broker_connected") == 1
 
 
-def said(commands: Commands, what: str) -> bool:
-    return any(what in one["text"] for one in plan(commands, 2)["notes"])
+def is_noted(commands: Commands, what: str) -> bool:
+    return any(what in note["text"] for note in plan(commands, 2)["notes"])
 
 
 def test_destroy_takes_all_inboxes_away_and_none_with_letters_in_it(
@@ -196,7 +196,7 @@ def test_destroy_takes_all_inboxes_away_and_none_with_letters_in_it(
     assert f"{INBOXES[3]} holds 1 letter" in refused.stdout
     take_many(amqp, INBOXES[3], 1)
     eventually(lambda: commands.run("destroy", "--yes", "--with-journal").returncode == 0, 30, every=1)
-    assert [one for one in vhost.queues() if one.startswith("dlx-router.")] == []
+    assert [queue for queue in vhost.queues() if queue.startswith("dlx-router.")] == []
 
 
 @pytest.mark.usefixtures("newest")
@@ -230,11 +230,11 @@ def test_in_a_cluster_all_nodes_lead_inboxes_and_doctor_says_so(broker: brokers.
 
 def is_spread(node: brokers.Node, policies: Path, asked: dict[str, str]) -> bool:
     rows = httpx.get(f"{node.management_url}/api/queues/%2F", timeout=10, trust_env=False).json()
-    led = Counter(one["leader"] for one in rows if one["name"] in INBOXES)
+    led = Counter(row["leader"] for row in rows if row["name"] in INBOXES)
     assert (len(led), sum(led.values())) == (3, 4), led
     named = {f"DLX_ROUTER_{key}": value for key, value in asked.items()}
     argv = [sys.executable, "-m", "dlx_router", "doctor", "--policies", str(policies), "--json"]
     done = subprocess.run(argv, env={**os.environ, **named}, capture_output=True, text=True, check=False)
-    (found,) = [one for one in json.loads(done.stdout) if one["check"] == "inbox shards"]
-    assert found["level"] == "ok", found
+    (check,) = [check for check in json.loads(done.stdout) if check["check"] == "inbox shards"]
+    assert check["level"] == "ok", check
     return True

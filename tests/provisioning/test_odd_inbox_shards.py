@@ -59,13 +59,13 @@ def test_replicas_of_different_numbers_count_each_death_once_and_give_back_to_it
         eventually(lambda: commands.effective(queue), 20)  # noqa: B023 - asked at once
         pour(amqp, queue, [f"{queue} {number}" for number in range(EACH)])
     eventually(lambda: rejected(amqp) or amqp.depth("dead") == EACH * len(QUEUES), 60)
-    found = take_many(amqp, "dead", EACH * len(QUEUES))
-    assert Counter(one.body.decode().partition(" ")[0] for one in found) == dict.fromkeys(QUEUES, EACH)
-    assert {len({one.body for one in found}), len(found)} == {EACH * len(QUEUES)}, "each once"
-    for one in found:
-        told, queue = record(one), one.body.decode().partition(" ")[0]
-        assert (told["attempts"], told["failed_queue"]) == (3, queue)
-        assert [(death["queue"], death["count"]) for death in one.deaths] == [(queue, 3)]
+    messages = take_many(amqp, "dead", EACH * len(QUEUES))
+    assert Counter(message.body.decode().partition(" ")[0] for message in messages) == dict.fromkeys(QUEUES, EACH)
+    assert {len({message.body for message in messages}), len(messages)} == {EACH * len(QUEUES)}, "each once"
+    for message in messages:
+        header, queue = record(message), message.body.decode().partition(" ")[0]
+        assert (header["attempts"], header["failed_queue"]) == (3, queue)
+        assert [(death["queue"], death["count"]) for death in message.deaths] == [(queue, 3)]
     for inbox in INBOXES:
         died = 3 * EACH * sum(INBOXES[shard_of(queue, 4)] == inbox for queue in QUEUES)
         assert sum(router.metric("deliveries_total", source=inbox) for router in routers) == died
@@ -83,10 +83,10 @@ def test_an_old_inbox_that_may_not_be_read_is_named_and_taken_once_it_may(
     pour(amqp, INBOXES[3], ["left behind"], FROM_WORK)
     user = admit(*rights_of(needed(load_policies(commands.folder).policies, (), Setup(Names(), journal=True), "/")))
     router = start_router(POLICIES, INBOX_SHARDS="1", AMQP_URL=url_for(vhost, user))
-    eventually(lambda: told(router, f"{INBOXES[3]} is not taken: 403", "dlx-router permissions"), 20)
-    assert told(router, "stays in it")
+    eventually(lambda: is_shown(router, f"{INBOXES[3]} is not taken: 403", "dlx-router permissions"), 20)
+    assert is_shown(router, "stays in it")
     assert amqp.depth(INBOXES[3]) == 1
-    eventually(lambda: said(commands, 1, f"{INBOXES[3]} is", "nobody takes"), 20, every=1)
+    eventually(lambda: is_noted(commands, 1, f"{INBOXES[3]} is", "nobody takes"), 20, every=1)
     rights = commands.run("doctor", INBOX_SHARDS="4", AMQP_URL=url_for(vhost, user)).stdout
     assert f"read {INBOXES[1]}" in rights
     more = needed(load_policies(commands.folder).policies, (), Setup(Names(shards=2), journal=True), "/")
@@ -103,14 +103,14 @@ def rejected(amqp: Client) -> bool:
     return False
 
 
-def told(router: Router, *words: str) -> bool:
+def is_shown(router: Router, *words: str) -> bool:
     text = router.ask("/readyz")[1]
-    assert [one for one in words if one not in text] == [], text
+    assert [word for word in words if word not in text] == [], text
     return True
 
 
-def said(commands: Commands, shards: int, *words: str) -> bool:
-    texts = [one["text"] for one in plan(commands, shards)["notes"]]
+def is_noted(commands: Commands, shards: int, *words: str) -> bool:
+    texts = [note["text"] for note in plan(commands, shards)["notes"]]
     assert any(all(word in text for word in words) for text in texts), texts
     return True
 
@@ -148,7 +148,7 @@ def test_an_inbox_of_another_type_is_named_and_stops_its_vhost_alone(
     """Nothing is lost: letters wait until somebody takes it away, and apply leads none there."""
     amqp.queue(INBOXES[3])
     router = start_router(POLICIES, wait=False, INBOX_SHARDS=number, VHOSTS=f"{vhost.name},{other.name}")
-    eventually(lambda: told(router, f"queue '{INBOXES[3]}' has x-queue-type 'classic'", "delete it"), 20)
+    eventually(lambda: is_shown(router, f"queue '{INBOXES[3]}' has x-queue-type 'classic'", "delete it"), 20)
     with Client(other.amqp_url) as there:
         there.bind(there.queue("dead"), there.exchange("dead", "topic"), "#")
         eventually(lambda: there.exists(INBOXES[1]), 20)
@@ -174,7 +174,7 @@ def test_lint_takes_attachments_of_all_inboxes_and_doubts_those_of_other_own_que
     text = f"version: 1\nattachments: [{{queue: {queue}, dead-letter-exchanges: theirs}}]\npolicies: []\n"
     (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
     loaded = load_policies(tmp_path)
-    assert [one.code for one in doubts_of(loaded.attachments, loaded.policies, Names())] == codes
+    assert [finding.code for finding in doubts_of(loaded.attachments, loaded.policies, Names())] == codes
 
 
 def test_destroy_waits_for_inboxes_that_are_not_named_too() -> None:

@@ -34,7 +34,7 @@ def test_an_expression_names_the_queues_that_the_words_name(words: list[str], qu
 @given(st.lists(WORDS, min_size=1, max_size=3), QUEUES)
 def test_both_and_either_mean_what_they_say(many: list[list[str]], queue: str) -> None:
     expressions = [selector_regex.of_words(words) for words in many]
-    fits = [bool(re.search(one, queue)) for one in expressions]
+    fits = [bool(re.search(expression, queue)) for expression in expressions]
     assert bool(re.search(selector_regex.both(expressions), queue)) == all(fits)
     assert bool(re.search(selector_regex.either(expressions), queue)) == any(fits)
     assert bool(re.search(selector_regex.of_many(expressions), queue)) == any(fits)
@@ -70,7 +70,7 @@ FOREIGN = st.lists(
         st.integers(0, 3),
     ),
     max_size=2,
-    unique_by=(lambda one: one.name, lambda one: one.priority),
+    unique_by=(lambda rule: rule.name, lambda rule: rule.priority),
 )
 STANDING = st.lists(
     st.builds(Standing, QUEUES.filter(bool), st.sampled_from(["classic", "quorum"])),
@@ -85,7 +85,7 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
 ) -> None:
     before, names = Snapshot("/", version, tuple(queues), policies=tuple(foreign)), Names(shards=shards)
     want = desired(policies, before, names)
-    after = replace(before, policies=(*foreign, *(one.rule for one in want.policies)))
+    after = replace(before, policies=(*foreign, *(policy.rule for policy in want.policies)))
     for queue in queues:
         chain = policies.chain(vhost="/", queue=queue.name, queue_type=None)
         rule = in_force(after.policies, queue.name, queue.kind)
@@ -94,15 +94,15 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
             continue
         assert rule is not None
         assert rule.definition["dead-letter-exchange"] == names.inboxes[shard_of(queue.name, shards)]
-        said: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for policy in chain:
             for key, setting in policy.definition.items():
-                said.setdefault(key, setting.value)
-        limit = said.pop("delivery-limit", None)
-        assert said.items() <= rule.definition.items()
+                merged.setdefault(key, setting.value)
+        limit = merged.pop("delivery-limit", None)
+        assert merged.items() <= rule.definition.items()
         if limit is not None and queue.kind == "quorum":
             assert rule.definition["delivery-limit"] == limit
-    owned = frozenset(one.rule.name for one in want.policies)
+    owned = frozenset(policy.rule.name for policy in want.policies)
     again = plan(policies, after, names, owned)
     assert [step for step in again.steps if step.what == "policy"] == []
     assert owned <= recognised(after.policies, names), "known by their content too"
@@ -113,11 +113,11 @@ def test_a_queue_to_come_has_its_shard_at_once(queue: str, shards: int, kind: st
     every = _policy("every", Selector(SelectorKind.MATCH, "#"))
     some = _policy("some", Selector(SelectorKind.MATCH, "a.#"), **{"message-ttl": 1})
     names, stands = Names(shards=shards), Snapshot("/", (4, 3), (Standing("a.b", "quorum"),))
-    rules = [one.rule for one in desired(ordered([every, some]), stands, names).policies]
-    found = in_force(rules, queue, kind)
-    assert found is not None
-    assert found.definition["dead-letter-exchange"] == names.inboxes[shard_of(queue, shards)]
-    assert found.definition.get("message-ttl") == (1 if words_match(["a", "#"], queue.split(".")) else None)
+    rules = [policy.rule for policy in desired(ordered([every, some]), stands, names).policies]
+    rule = in_force(rules, queue, kind)
+    assert rule is not None
+    assert rule.definition["dead-letter-exchange"] == names.inboxes[shard_of(queue, shards)]
+    assert rule.definition.get("message-ttl") == (1 if words_match(["a", "#"], queue.split(".")) else None)
 
 
 @given(QUEUES.filter(bool))
@@ -125,18 +125,18 @@ def test_where_order_counts_there_is_one_inbox_whatever_the_shards(queue: str) -
     every = _policy("every", Selector(SelectorKind.MATCH, "#"))
     fifo = _policy("fifo", Selector(SelectorKind.MATCH, "a.#"), ordering="fifo")
     names = Names(shards=4)
-    rules = [one.rule for one in desired(ordered([every, fifo]), Snapshot("/", (4, 3)), names).policies]
-    found = in_force(rules, queue, "quorum")
-    assert found is not None
+    rules = [policy.rule for policy in desired(ordered([every, fifo]), Snapshot("/", (4, 3)), names).policies]
+    rule = in_force(rules, queue, "quorum")
+    assert rule is not None
     is_fifo = words_match(["a", "#"], queue.split("."))
     wanted = names.fifo if is_fifo else names.inboxes[shard_of(queue, 4)]
-    assert found.definition["dead-letter-exchange"] == wanted
+    assert rule.definition["dead-letter-exchange"] == wanted
 
 
 def _teams(count: int) -> PolicySet:
     """A policy for each of many teams, which say the same to the broker."""
     selectors = [Selector(SelectorKind.MATCH, f"team-of-a-rather-long-name-{at:04}.work.#") for at in range(count)]
-    return ordered([_policy(f"p{at}", one) for at, one in enumerate(selectors)])
+    return ordered([_policy(f"p{at}", selector) for at, selector in enumerate(selectors)])
 
 
 def _calls(count: int, shards: int) -> int:
@@ -160,21 +160,21 @@ def test_no_expression_is_longer_than_the_broker_takes(shards: int) -> None:
     bounded, names = {"x-max-length": 10}, Names(shards=shards)  # such queues are named one by one
     queues = [Standing(f"team-of-a-rather-long-name-{at:04}.work.new", "quorum", bounded) for at in range(500)]
     want = desired(_teams(500), Snapshot("/", (4, 3), tuple(queues)), names)
-    assert max(len(one.rule.pattern) for one in want.policies) <= MOST_EXPRESSION
-    rules = [one.rule for one in want.policies]
-    found = [in_force(rules, queue.name, "quorum") for queue in queues]
-    assert all(one is not None and "dead-letter-strategy" not in one.definition for one in found)
-    assert sum(len(one.queues) for one in want.policies) == len(queues)
+    assert max(len(policy.rule.pattern) for policy in want.policies) <= MOST_EXPRESSION
+    rules = [policy.rule for policy in want.policies]
+    winners = [in_force(rules, queue.name, "quorum") for queue in queues]
+    assert all(winner is not None and "dead-letter-strategy" not in winner.definition for winner in winners)
+    assert sum(len(policy.queues) for policy in want.policies) == len(queues)
 
 
 def test_an_expression_that_is_too_long_by_itself_is_said_and_left_out() -> None:
     words = ".".join(f"word-{at:03}" for at in range(150))
     policies = ordered([_policy("long", Selector(SelectorKind.MATCH, f"{words}.#")), *_teams(1).policies])
-    found = plan(policies, Snapshot("/", (4, 3)), NAMES, frozenset())
-    (note, other) = found.conflicts  # of the two that carry a policy
+    planned = plan(policies, Snapshot("/", (4, 3)), NAMES, frozenset())
+    (note, other) = planned.conflicts  # of the two that carry a policy
     assert {note.code, other.code} == {"expression"}
     assert "RabbitMQ takes 1,024" in note.text
-    kept = {one.rule.name for one in found.desired.policies} - {note.name, other.name}
+    kept = {policy.rule.name for policy in planned.desired.policies} - {note.name, other.name}
     assert len(kept) == 3, "the policy on our own queues, and two for the team"
 
 
@@ -183,9 +183,9 @@ def test_policies_that_say_the_same_of_the_same_queues_are_one() -> None:
     policies = ordered([_policy("m", selectors[0]), _policy("q", selectors[1], **{"delivery-limit": 5})])
     before = Snapshot("/", (4, 3))
     want = desired(policies, before, NAMES)
-    names = [one.rule.name for one in want.policies]
+    names = [policy.rule.name for policy in want.policies]
     assert len(names) == len({*names})
-    after = replace(before, policies=tuple(one.rule for one in want.policies))
+    after = replace(before, policies=tuple(policy.rule for policy in want.policies))
     assert [step for step in plan(policies, after, NAMES, frozenset(names)).steps if step.what == "policy"] == []
 
 
@@ -193,7 +193,7 @@ def test_dead_letter_queues_that_a_policy_for_one_type_makes_are_left_out_too() 
     grave = _policy("typed", Selector(SelectorKind.MATCH, "orders.#"), **{"dead-letter-queue-prefix": "grave."})
     everything = _policy("all", Selector(SelectorKind.MATCH, "#"))
     want = desired(ordered([replace(grave, apply_to="quorum_queues"), everything]), Snapshot("/", (4, 3)), NAMES)
-    rules = [one.rule for one in want.policies]
+    rules = [policy.rule for policy in want.policies]
     assert in_force(rules, "orders.a", "quorum") is not None
     assert in_force(rules, "other", "quorum") is not None
     assert in_force(rules, "grave.orders.a", "quorum") is None
@@ -210,9 +210,9 @@ def test_what_no_policy_needs_any_more_is_removed_and_only_that() -> None:
     left = Rule("dlx-router.11111111", "^gone$", {"dead-letter-exchange": NAMES.inbox}, 5)
     theirs = Rule("dlx-router.22222222", "^other$", {"max-length": 1}, 5)
     snapshot = Snapshot("/", (4, 3), policies=(left, theirs))
-    found = plan(ordered([]), snapshot, NAMES, frozenset({left.name}))
-    assert [step.name for step in found.steps if step.action is Action.REMOVE] == [left.name]
-    assert [note.name for note in found.notes] == [theirs.name]
+    planned = plan(ordered([]), snapshot, NAMES, frozenset({left.name}))
+    assert [step.name for step in planned.steps if step.action is Action.REMOVE] == [left.name]
+    assert [note.name for note in planned.notes] == [theirs.name]
 
 
 @pytest.mark.parametrize(("definition", "lost"), [({"dead-letter-strategy": "at-least-once"}, 3), ({}, 0)])
@@ -220,5 +220,5 @@ def test_deaths_that_are_on_their_way_keep_their_policy(definition: dict[str, An
     rule = Rule("theirs", "^q$", {"dead-letter-exchange": "x", **definition})
     snapshot = Snapshot("/", (4, 3), (Standing("q", "quorum", pending=3),), policies=(rule,))
     policies = ordered([_policy("p", Selector(SelectorKind.QUEUE, "q"), **{"max-length": 5})])
-    found = plan(policies, snapshot, NAMES, frozenset())
-    assert [one.code for one in found.conflicts] == ["pending"] * bool(lost)
+    planned = plan(policies, snapshot, NAMES, frozenset())
+    assert [note.code for note in planned.conflicts] == ["pending"] * bool(lost)

@@ -64,9 +64,9 @@ class Commands:
         """The plan of the vhost."""
         done = self.run("plan", "--json")
         assert done.returncode in {0, 1}, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)["vhosts"][0]
-        assert done.returncode == bool(found["steps"] or any(note["conflict"] for note in found["notes"]))
-        return found
+        document: dict[str, Any] = json.loads(done.stdout)["vhosts"][0]
+        assert done.returncode == bool(document["steps"] or any(note["conflict"] for note in document["notes"]))
+        return document
 
     def apply(self) -> str:
         done = self.run("apply")
@@ -78,20 +78,24 @@ class Commands:
         self.vhost.put(f"queues/{self.vhost.quoted}/{name}", {"durable": True, "arguments": given})
 
     def policies(self) -> dict[str, Any]:
-        return {one["name"]: one for one in self.vhost.get(f"policies/{self.vhost.quoted}")}
+        return {policy["name"]: policy for policy in self.vhost.get(f"policies/{self.vhost.quoted}")}
 
     def effective(self, queue: str) -> dict[str, Any] | None:
         """The broker's own word, which may be some seconds late."""
-        found = self.vhost.get(f"queues/{self.vhost.quoted}/{queue}").get("effective_policy_definition")
-        return None if found is None else dict(found or {})
+        definition = self.vhost.get(f"queues/{self.vhost.quoted}/{queue}").get("effective_policy_definition")
+        return None if definition is None else dict(definition or {})
 
     def definitions(self) -> str:
-        found = self.vhost.get(f"definitions/{self.vhost.quoted}")
-        parts = {key: value for key, value in found.items() if isinstance(value, list)}
+        definitions = self.vhost.get(f"definitions/{self.vhost.quoted}")
+        parts = {key: value for key, value in definitions.items() if isinstance(value, list)}
         return json.dumps({key: sorted(map(repr, value)) for key, value in parts.items()}, indent=1)
 
     def parameters(self) -> list[str]:
-        return [one["name"] for one in self.vhost.get("global-parameters") if self.vhost.name in one["name"]]
+        return [
+            parameter["name"]
+            for parameter in self.vhost.get("global-parameters")
+            if self.vhost.name in parameter["name"]
+        ]
 
 
 @pytest.fixture
@@ -188,7 +192,7 @@ def test_what_a_hand_changes_is_drift_until_apply_puts_it_right(
 ) -> None:
     shop.apply()
     router = start_router(shop.folder)
-    name = next(name for name, one in shop.policies().items() if one["definition"].get("delivery-limit") == 5)
+    name = next(name for name, policy in shop.policies().items() if policy["definition"].get("delivery-limit") == 5)
     eventually(lambda: ("dlx_router_policy_drift", frozenset({("vhost", shop.vhost.name)})) in router.metrics())
     assert router.metric("policy_drift") == 0
     shop.vhost.policy(name, "^hot$", {"dead-letter-exchange": "elsewhere"}, priority=99)

@@ -31,10 +31,10 @@ def policies_of(*selectors: str) -> PolicySet:
     ])  # fmt: skip
 
 
-def applied(found: Plan, snapshot: Snapshot) -> Snapshot:
+def applied(planned: Plan, snapshot: Snapshot) -> Snapshot:
     """The vhost after apply took the steps about policies."""
-    rules = {one.name: one for one in snapshot.policies}
-    for step in found.steps if not found.is_refused else ():
+    rules = {rule.name: rule for rule in snapshot.policies}
+    for step in planned.steps if not planned.is_refused else ():
         if step.what == "policy" and step.action is Action.REMOVE:
             del rules[step.name]
         elif step.what == "policy":
@@ -42,8 +42,8 @@ def applied(found: Plan, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, policies=tuple(rules.values()))
 
 
-def changes(found: Plan) -> list[str]:
-    return [f"{step.action} {step.name}" for step in found.steps if step.what == "policy"]
+def changes(planned: Plan) -> list[str]:
+    return [f"{step.action} {step.name}" for step in planned.steps if step.what == "policy"]
 
 
 FOREIGN = st.lists(
@@ -55,9 +55,9 @@ FOREIGN = st.lists(
         st.sampled_from([0, 3, 1_000_000, 2_000_000]),
     ),
     max_size=2,
-    unique_by=(lambda one: one.name, lambda one: one.priority),
+    unique_by=(lambda rule: rule.name, lambda rule: rule.priority),
 )
-INBOXES = [Standing(one.inbox, "quorum", rescued(one)) for one in (ONE, TWO)]
+INBOXES = [Standing(names.inbox, "quorum", rescued(names)) for names in (ONE, TWO)]
 QUEUES = st.lists(
     st.builds(
         Standing,
@@ -66,7 +66,7 @@ QUEUES = st.lists(
     )
     | st.sampled_from(INBOXES),
     max_size=6,
-    unique_by=lambda one: one.name,
+    unique_by=lambda queue: queue.name,
 )
 OF_ONE = st.lists(st.sampled_from(["a.#", "a.*", "=a.x", "=a"]), min_size=1, max_size=3, unique=True)
 OF_TWO = st.lists(st.sampled_from(["b.#", "b.*", "=b.x", "=c"]), min_size=1, max_size=3, unique=True)
@@ -79,9 +79,9 @@ def test_routers_that_share_no_queue_leave_each_other_alone(
     first, second = policies_of(*of_one), policies_of(*of_two)
     now = Snapshot("/", (4, 3), tuple(queues), policies=tuple(foreign))
     for policies, names in ((first, ONE), (second, TWO), (first, ONE), (second, TWO)):
-        found = plan(policies, now, names, frozenset())
-        assert not found.is_refused, found.notes
-        now = applied(found, now)
+        planned = plan(policies, now, names, frozenset())
+        assert not planned.is_refused, planned.notes
+        now = applied(planned, now)
     assert changes(plan(first, now, ONE, frozenset())) == []
     assert changes(plan(second, now, TWO, frozenset())) == []
     for queue in queues:
@@ -112,11 +112,11 @@ def test_routers_that_share_no_queue_leave_each_other_alone(
 def test_who_comes_second_for_the_same_queues_is_refused_and_told_who_is_there(
     of_one: Sequence[str], of_two: Sequence[str], queues: Sequence[str]
 ) -> None:
-    now = Snapshot("/", (4, 3), tuple(Standing(one, "quorum") for one in queues))
+    now = Snapshot("/", (4, 3), tuple(Standing(queue, "quorum") for queue in queues))
     now = applied(plan(policies_of(*of_one), now, ONE, frozenset()), now)
-    found = plan(policies_of(*of_two), now, TWO, frozenset())
-    assert found.is_refused
-    assert any('the router of prefix "one"' in note.text and note.code == "DLX220" for note in found.conflicts)
+    planned = plan(policies_of(*of_two), now, TWO, frozenset())
+    assert planned.is_refused
+    assert any('the router of prefix "one"' in note.text and note.code == "DLX220" for note in planned.conflicts)
     assert changes(plan(policies_of(*of_one), now, ONE, frozenset())) == [], "the first one is as it was"
 
 

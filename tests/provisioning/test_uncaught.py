@@ -15,9 +15,9 @@ SAYS = re.compile(r"queue orders\.old: its argument x-dead-letter-exchange names
 def surfaces(commands: Commands) -> dict[str, list[str]]:
     """What each of the four says of the queue."""
     asked = {"plan": ("plan",), "apply": ("apply",), "doctor": ("doctor",)}
-    said = {name: commands.run(*words) for name, words in asked.items()}
-    said["lint"] = commands.run("policy", "lint", str(commands.folder), "--broker", POLICIES=str(commands.folder))
-    return {name: SAYS.findall(done.stdout) for name, done in said.items()}
+    runs = {name: commands.run(*words) for name, words in asked.items()}
+    runs["lint"] = commands.run("policy", "lint", str(commands.folder), "--broker", POLICIES=str(commands.folder))
+    return {name: SAYS.findall(done.stdout) for name, done in runs.items()}
 
 
 @pytest.mark.slow
@@ -28,9 +28,9 @@ def test_the_advice_of_dlx201_ends_it_on_all_four_surfaces(vhost: Vhost, tmp_pat
     commands.declare("orders.old", dead_letter_exchange="old-dlx")
     vhost.put(f"exchanges/{vhost.quoted}/old-dlx", {"type": "topic", "durable": True})
     commands.declare("old.failed")
-    found = surfaces(commands)
-    assert {name: len({*texts}) for name, texts in found.items()} == dict.fromkeys(found, 1), found
-    assert len({texts[0] for texts in found.values()}) == 1, found
+    lines = surfaces(commands)
+    assert {name: len({*texts}) for name, texts in lines.items()} == dict.fromkeys(lines, 1), lines
+    assert len({texts[0] for texts in lines.values()}) == 1, lines
     attached = POLICY + 'attachments: [{queue: old.failed, dead-letter-exchanges: "old-dlx"}]\n'
     commands.write(attached)
     for texts in surfaces(commands).values():
@@ -41,6 +41,6 @@ def test_the_advice_of_dlx201_ends_it_on_all_four_surfaces(vhost: Vhost, tmp_pat
     commands.write(POLICY)
     assert "attachments: - {queue: old.failed, dead-letter-exchanges" in surfaces(commands)["plan"][0]
     commands.write(attached)
-    assert surfaces(commands) == {name: [] for name in found}
+    assert surfaces(commands) == {name: [] for name in lines}
     assert commands.run("apply").returncode == 0
     assert commands.run("plan").returncode == 0

@@ -21,9 +21,9 @@ JOURNAL = "dlx-router.journal"
 
 @pytest.fixture
 def commands(vhost: Vhost, tmp_path: Path) -> Commands:
-    one = Commands(vhost, tmp_path)
-    one.write(POLICY)
-    return one
+    runner = Commands(vhost, tmp_path)
+    runner.write(POLICY)
+    return runner
 
 
 def at_terminal(commands: Commands, answer: str, *args: str) -> tuple[int, str]:
@@ -47,10 +47,10 @@ def at_terminal(commands: Commands, answer: str, *args: str) -> tuple[int, str]:
 @pytest.mark.usefixtures("newest")
 def test_apply_says_what_it_did(commands: Commands) -> None:
     first = commands.apply()
-    (said,) = [line for line in first.splitlines() if " created (" in line]
-    assert "queue dlx-router.inbox" in said
-    assert "policy dlx-router.own" in said
-    assert said.endswith("; 0 unchanged")
+    (summary,) = [line for line in first.splitlines() if " created (" in line]
+    assert "queue dlx-router.inbox" in summary
+    assert "policy dlx-router.own" in summary
+    assert summary.endswith("; 0 unchanged")
     again = commands.apply()
     assert f"vhost {commands.vhost.name}: nothing to do; " in again
     commands.write(POLICY.replace("orders", "pay"))
@@ -96,9 +96,9 @@ def test_destroy_keeps_the_journal_unless_it_is_told(
     done = commands.run("destroy")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"kept: queue {JOURNAL}: the journal, which explains every letter; --with-journal removes it" in done.stdout
-    assert [one for one in commands.vhost.queues() if one.startswith("dlx-router.")] == [JOURNAL]
+    assert [queue for queue in commands.vhost.queues() if queue.startswith("dlx-router.")] == [JOURNAL]
     assert commands.run("destroy").returncode == 0, "destroy may come twice"
     assert JOURNAL in commands.vhost.queues()
-    told = commands.run("destroy", "--with-journal")
-    assert (told.returncode, f"- queue {JOURNAL}" in told.stdout) == (0, True), told.stdout + told.stderr
+    removal = commands.run("destroy", "--with-journal")
+    assert (removal.returncode, f"- queue {JOURNAL}" in removal.stdout) == (0, True), removal.stdout + removal.stderr
     assert commands.vhost.queues() == ["DLQ.orders.new", "orders.new"]

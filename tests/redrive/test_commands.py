@@ -46,29 +46,29 @@ def test_a_redrive_from_dry_run_to_done(shop: Shop) -> None:
     assert json.loads(gone.stdout)["counts"]["sent"] == 1
     assert shop.amqp.depth(queue) == 0
     listed = json.loads(redrive(shop, "redrive", "list", "--json").stdout)
-    assert [one["spec"]["kind"] for one in listed] == ["discard", "redrive", "redrive"]
+    assert [task["spec"]["kind"] for task in listed] == ["discard", "redrive", "redrive"]
     assert redrive(shop, "redrive", "show", listed[0]["id"]).returncode == 0
 
 
 @pytest.mark.usefixtures("newest")
 def test_what_is_refused_says_why(shop: Shop) -> None:
     eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
-    for args, said in (
+    for args, words in (
         (("redrive", "start", "nothing", "--yes"), "does not exist"),
         (("redrive", "start", "dlx-router.parking", "--yes", "--filter", "1 +"), "filter, line 1, column"),
         (("redrive", "start", "dlx-router.parking", "--yes", "--rate", "-1"), "rate"),
         (("redrive", "show", "nothing"), "no task"),
     ):
-        found = redrive(shop, *args)
-        assert (found.returncode, said in found.stderr) == (2, True), found.stderr
+        done = redrive(shop, *args)
+        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     nobody = command("redrive", "list", API_URL="http://127.0.0.1:1")
     assert (nobody.returncode, "is the router running" in nobody.stderr) == (2, True)
 
 
 def doctor(shop: Shop, policies: Path, **env: str) -> tuple[int, list[Any]]:
     urls = {"AMQP_URL": shop.vhost.amqp_url, "MANAGEMENT_URL": shop.vhost.management_url}
-    found = command("doctor", "--json", "--policies", str(policies), **{**urls, **env})
-    return found.returncode, json.loads(found.stdout)
+    done = command("doctor", "--json", "--policies", str(policies), **{**urls, **env})
+    return done.returncode, json.loads(done.stdout)
 
 
 @pytest.mark.slow
@@ -76,18 +76,22 @@ def test_doctor_finds_what_costs_letters_and_says_what_mends_it(shop: Shop, tmp_
     (tmp_path / "a.yaml").write_text("version: 1\npolicies:\n  - {name: a, queue: lonely, definition: {}}\n")
     shop.amqp.queue("lonely", "quorum")
     shop.amqp.queue("hop", "quorum", dead_letter_exchange="dlx-router.inbox")
-    code, found = doctor(shop, tmp_path)
-    said = {(one["check"], one["level"]): one for one in found}
+    code, findings = doctor(shop, tmp_path)
+    by_check = {(finding["check"], finding["level"]): finding for finding in findings}
     assert code == 1
-    assert "'lonely'" in said["dead-lettering", "warning"]["found"]
-    assert any("'hop'" in one["found"] and "at-least-once" in one["fix"] for one in found if one["check"] == "hop")
+    assert "'lonely'" in by_check["dead-lettering", "warning"]["found"]
+    assert any(
+        "'hop'" in finding["found"] and "at-least-once" in finding["fix"]
+        for finding in findings
+        if finding["check"] == "hop"
+    )
     for check in ("connection", "version", "clock", "own queues", "policies"):
-        assert (check, "ok") in said, found
-    assert all(one["fix"] for one in found if one["level"] != "ok")
+        assert (check, "ok") in by_check, findings
+    assert all(finding["fix"] for finding in findings if finding["level"] != "ok")
     shop.vhost.policy("harm", ".*", {"max-length": 5})
-    _, found = doctor(shop, tmp_path)
+    _, findings = doctor(shop, tmp_path)
     shop.vhost.api.delete(f"policies/{shop.vhost.quoted}/harm")
-    assert any(one["level"] == "error" and "max-length" in one["found"] for one in found)
+    assert any(finding["level"] == "error" and "max-length" in finding["found"] for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -96,12 +100,15 @@ def test_doctor_finds_what_costs_letters_and_says_what_mends_it(shop: Shop, tmp_
 )
 @pytest.mark.usefixtures("newest")
 def test_doctor_says_what_is_missing(shop: Shop, tmp_path: Path, env: dict[str, str], code: int, check: str) -> None:
-    found = doctor(shop, tmp_path, **env)
-    assert (found[0], check in {one["check"] for one in found[1] if one["level"] in {"warning", "error"}}) == (
+    result = doctor(shop, tmp_path, **env)
+    assert (
+        result[0],
+        check in {finding["check"] for finding in result[1] if finding["level"] in {"warning", "error"}},
+    ) == (
         code,
         True,
     )
-    assert SECRET not in json.dumps(found[1])
+    assert SECRET not in json.dumps(result[1])
 
 
 @pytest.mark.usefixtures("newest")

@@ -27,10 +27,10 @@ BODY: Final = b'{"amount": 10}'
 
 def edit(shop: Shop, queue: str, letter: str, **asked: Any) -> httpx.Response:
     url = f"http://127.0.0.1:{shop.router.port}/api/v1/edits"
-    told = {"vhost": shop.vhost.name, "queue": queue, "id": letter, **asked}
+    body = {"vhost": shop.vhost.name, "queue": queue, "id": letter, **asked}
 
     def answered() -> httpx.Response:
-        answer = httpx.post(url, json=told, timeout=30, trust_env=False, verify=NO_TLS)
+        answer = httpx.post(url, json=body, timeout=30, trust_env=False, verify=NO_TLS)
         assert answer.status_code != 503, answer.text
         return answer
 
@@ -38,9 +38,9 @@ def edit(shop: Shop, queue: str, letter: str, **asked: Any) -> httpx.Response:
 
 
 def ids_in(shop: Shop, queue: str, number: int) -> list[str]:
-    found = [record(shop.amqp.await_message(queue))["id"] for _ in range(number)]
+    ids = [record(shop.amqp.await_message(queue))["id"] for _ in range(number)]
     shop.amqp.channel.basic_nack(0, multiple=True, requeue=True)
-    return found
+    return ids
 
 
 def test_one_letter_is_changed_and_sent_back_and_the_journal_has_before_and_after(
@@ -55,14 +55,18 @@ def test_one_letter_is_changed_and_sent_back_and_the_journal_has_before_and_afte
     assert answer.json()["spec"]["edit"] == {"headers": ["number", "why"], "body_bytes": len(BODY)}
     assert shop.ends(answer.json()["id"])["counts"]["sent"] == 1
     got = amqp.take("work")
-    said = record(got)
+    header = record(got)
     assert (got.body, got.headers["why"], "number" in got.headers) == (BODY, "mended", False)
-    assert (got.properties.message_id, got.routing_key, said["id"], said["redrives"]) == ("m1", "work", letter, 1)
-    assert (got.headers["x-death"][0]["queue"], said["digest"]["size"]) == ("work", len(BODY))
+    assert (got.properties.message_id, got.routing_key, header["id"], header["redrives"]) == ("m1", "work", letter, 1)
+    assert (got.headers["x-death"][0]["queue"], header["digest"]["size"]) == ("work", len(BODY))
     assert [amqp.take(queue).body for _ in range(2)] == [b"a", b"c"]
-    told = {one["kind"]: one for one in stream.events(vhost.amqp_url) if one.get("redrive_id") == answer.json()["id"]}
-    bodies = [base64.b64decode(told[kind]["body"]) for kind in ("edited", "redriven")]
-    assert (bodies, told["edited"]["id"]) == ([b"b", BODY], letter)
+    events = {
+        event["kind"]: event
+        for event in stream.events(vhost.amqp_url)
+        if event.get("redrive_id") == answer.json()["id"]
+    }
+    bodies = [base64.b64decode(events[kind]["body"]) for kind in ("edited", "redriven")]
+    assert (bodies, events["edited"]["id"]) == ([b"b", BODY], letter)
 
 
 def test_an_edited_letter_that_dies_again_is_the_same_letter(shop: Shop) -> None:

@@ -30,7 +30,7 @@ def read(file: Path) -> list[Any]:
 
 
 def bodies(letters: list[Any]) -> list[str]:
-    return [base64.b64decode(one["body"]).decode() for one in letters]
+    return [base64.b64decode(letter["body"]).decode() for letter in letters]
 
 
 def page(shop: Shop, task: str, after: int) -> httpx.Response:
@@ -50,21 +50,21 @@ def large(shop: Shop, queue: str, number: int) -> str:
 
 @pytest.mark.usefixtures("newest")
 def test_a_file_of_whole_letters_and_the_queue_as_it_was(shop: Shop, tmp_path: Path) -> None:
-    said, file = [f"letter {number}" for number in range(30)], tmp_path / "letters.jsonl"
-    queue = shop.failed("export.a", said)
+    texts, file = [f"letter {number}" for number in range(30)], tmp_path / "letters.jsonl"
+    queue = shop.failed("export.a", texts)
     eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
     done = redrive(shop, "letters", "export", "--from", queue, "-o", str(file))
     assert (done.returncode, "30 letters" in done.stderr) == (0, True), done.stderr
     letters = read(file)
-    assert bodies(letters) == said
-    for number, one in enumerate(letters):
-        assert (one["failed_queue"], one["reason"], one["state"]) == ("export.a", "rejected", "dead")
-        assert (one["properties"]["message_id"], one["headers"]["number"]) == (f"m{number}", number)
-        assert (one["deaths"][0]["queue"], one["deaths"][0]["routing_keys"]) == ("export.a", ["export.a"])
-        assert not [name for name in one["headers"] if name.startswith("dlx-router")]
+    assert bodies(letters) == texts
+    for number, letter in enumerate(letters):
+        assert (letter["failed_queue"], letter["reason"], letter["state"]) == ("export.a", "rejected", "dead")
+        assert (letter["properties"]["message_id"], letter["headers"]["number"]) == (f"m{number}", number)
+        assert (letter["deaths"][0]["queue"], letter["deaths"][0]["routing_keys"]) == ("export.a", ["export.a"])
+        assert not [name for name in letter["headers"] if name.startswith("dlx-router")]
     rest = take_many(shop.amqp, queue, 30)
-    assert [one.body.decode() for one in rest] == said
-    assert {one.headers.get("x-delivery-count", 0) for one in rest} <= {0, 1}  # before 4.3 each look counts
+    assert [message.body.decode() for message in rest] == texts
+    assert {message.headers.get("x-delivery-count", 0) for message in rest} <= {0, 1}  # before 4.3 each look counts
 
 
 @pytest.mark.usefixtures("newest")
@@ -74,13 +74,13 @@ def test_a_filter_ids_and_a_limit(shop: Shop) -> None:
     out = redrive(shop, "letters", "export", "--from", queue, "--filter", 'body("") >= 15', "--limit", "3").stdout
     some = [json.loads(line) for line in out.splitlines()]
     assert bodies(some) == ["15", "16", "17"]
-    asked = [part for one in (some[2], some[0]) for part in ("--id", one["id"])]
+    asked = [part for letter in (some[2], some[0]) for part in ("--id", letter["id"])]
     out = redrive(shop, "letters", "export", "--from", queue, *asked).stdout
     assert bodies([json.loads(line) for line in out.splitlines()]) == ["15", "17"]
     dry = shop.ends(shop.start(queue, kind="export", dry_run=True))
     assert (dry["counts"]["sent"], dry["groups"][0]["letters"], shop.amqp.depth(queue)) == (20, 20, 20)
-    tasks = [one for one in stream.events(shop.vhost.amqp_url) if one.get("action") == "task.done"]
-    kinds = [(one["actor"], one["details"]["task"]["spec"]["kind"]) for one in tasks]
+    tasks = [event for event in stream.events(shop.vhost.amqp_url) if event.get("action") == "task.done"]
+    kinds = [(task["actor"], task["details"]["task"]["spec"]["kind"]) for task in tasks]
     assert kinds.count(("local", "export")) >= 3  # who took letters out is in the journal
 
 
@@ -139,7 +139,7 @@ def test_a_router_that_is_killed_leaves_all_in_the_queue_and_says_so(
     assert "export again" in stopped["why"]
     gone = page(shop, task, 0)
     assert (gone.status_code, "export again" in gone.text) == (409, True)
-    assert len({one.body for one in take_many(amqp, queue, 60)}) == 60
+    assert len({message.body for message in take_many(amqp, queue, 60)}) == 60
 
 
 @pytest.mark.usefixtures("newest")
@@ -147,7 +147,7 @@ def test_what_cannot_be_exported_says_why_and_leaves_files_alone(shop: Shop, tmp
     file = tmp_path / "letters.jsonl"
     file.write_text("of yesterday\n")
     eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
-    for args, said in (
+    for args, words in (
         (("--from", "nothing"), "does not exist"),
         (("--from", "dlx-router.inbox"), "the router's own"),
         (("--from", "dlx-router.parking", "--filter", "1 +"), "filter, line 1, column"),
@@ -155,6 +155,6 @@ def test_what_cannot_be_exported_says_why_and_leaves_files_alone(shop: Shop, tmp
         (("--filter", "1 == 1"), "--from"),
         (("--from", "dlx-router.parking", "-o", "/nowhere/x"), "/nowhere/x"),
     ):  # fmt: skip
-        found = redrive(shop, "letters", "export", "-o", str(file), *args)
-        assert (found.returncode, said in " ".join(found.stderr.split())) == (2, True), found.stderr
+        done = redrive(shop, "letters", "export", "-o", str(file), *args)
+        assert (done.returncode, words in " ".join(done.stderr.split())) == (2, True), done.stderr
     assert file.read_text() == "of yesterday\n"

@@ -52,17 +52,17 @@ def test_killed_twice_nothing_is_lost_and_copies_have_one_id_and_number(
     done = shop.ends_led(name, 60 + N // RATE)
     assert (amqp.depth(queue), done["spec"]["rate"]) == (0, RATE)
     letters = take_many(amqp, "work", amqp.depth("work"), 60 + N // 500)
-    copies = Counter(one.body for one in letters)
+    copies = Counter(letter.body for letter in letters)
     assert set(copies) == {f"letter {number}".encode() for number in range(N)}
     assert sum(copies.values()) - N <= 2 * WINDOW
     for body in [body for body, number in copies.items() if number > 1]:
-        assert len({_identity(one) for one in letters if one.body == body}) == 1
-    assert {record(one)["redrives"] for one in letters} == {1}
+        assert len({_identity(letter) for letter in letters if letter.body == body}) == 1
+    assert {record(letter)["redrives"] for letter in letters} == {1}
 
 
 def _identity(letter: Message) -> tuple[str, int, str]:
-    said = record(letter)
-    return said["id"], said["redrives"], said["redrive_id"]
+    header = record(letter)
+    return header["id"], header["redrives"], header["redrive_id"]
 
 
 def test_another_replica_takes_over_and_each_answers_by_the_leader(

@@ -22,7 +22,7 @@ LIVING: Final = [f"living {number}" for number in range(10)]
 
 def bodies(shop: Shop, queue: str, count: int) -> list[str]:
     """What lies in the queue, in its order; it is empty then."""
-    return [one.body.decode() for one in take_many(shop.amqp, queue, count)]
+    return [message.body.decode() for message in take_many(shop.amqp, queue, count)]
 
 
 def refused(shop: Shop, queue: str, **asked: Any) -> tuple[int, str]:
@@ -155,14 +155,14 @@ def test_the_command_refuses_with_yes_and_says_what_would_do_it(shop: Shop) -> N
     pour(shop.amqp, work, LIVING)
     eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
     for args in (("discard", work), ("redrive", "park", work), ("redrive", "start", work)):
-        found = redrive(shop, *args, "--yes")
-        assert (found.returncode, "--not-a-dead-letter-queue" in found.stderr) == (2, True), found.stderr
+        result = redrive(shop, *args, "--yes")
+        assert (result.returncode, "--not-a-dead-letter-queue" in result.stderr) == (2, True), result.stderr
     done = redrive(shop, "discard", work, "--yes", "--not-a-dead-letter-queue")
     assert (done.returncode, "not letters: 10, left" in done.stdout) == (0, True), done.stderr
     eventually(lambda: shop.amqp.depth(work) == len(LIVING))
     for args in (("--filter", ""), ("--group", " "), ("--id", ""), ("--limit", "0"), ("--limit", "-1")):
-        found = redrive(shop, "discard", work, "--yes", *args)
-        assert found.returncode == 2, (args, found.stdout, found.stderr)
+        result = redrive(shop, "discard", work, "--yes", *args)
+        assert result.returncode == 2, (args, result.stdout, result.stderr)
     assert bodies(shop, work, len(LIVING)) == LIVING
 
 
@@ -174,11 +174,11 @@ def typed(shop: Shop, answer: bytes, *args: str) -> tuple[int, str]:
     argv = [sys.executable, "-m", "dlx_router", *args, "--vhost", shop.vhost.name]
     os.write(ours, answer)
     try:
-        found = subprocess.run(argv, cwd=ROOT, env=env, stdin=theirs, capture_output=True, text=True, check=False)
+        done = subprocess.run(argv, cwd=ROOT, env=env, stdin=theirs, capture_output=True, text=True, check=False)
     finally:
         os.close(ours)
         os.close(theirs)
-    return found.returncode, found.stderr
+    return done.returncode, done.stderr
 
 
 @pytest.mark.usefixtures("newest")
@@ -187,20 +187,22 @@ def test_the_prompt_tells_what_lies_there_before_it_asks(shop: Shop) -> None:
     for number in range(4):
         shop.amqp.publish(f"{number}", key=work, headers=DEAD if number == 3 else None)
     eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
-    code, said = typed(shop, b"n\n", "discard", work)
-    assert (code, "4 messages" in said, "0 consumers" in said) == (1, True, True), said
-    assert ("of the first 4, 1 are letters (25 %)" in said, "is no dead-letter queue" in said) == (True, True), said
-    code, said = typed(shop, b"y\n", "discard", work)
-    assert code == 0, said
+    code, printed = typed(shop, b"n\n", "discard", work)
+    assert (code, "4 messages" in printed, "0 consumers" in printed) == (1, True, True), printed
+    assert ("of the first 4, 1 are letters (25 %)" in printed, "is no dead-letter queue" in printed) == (True, True), (
+        printed
+    )
+    code, printed = typed(shop, b"y\n", "discard", work)
+    assert code == 0, printed
     eventually(lambda: shop.amqp.depth(work) == 3)
     queue = shop.failed("prompt.b", ["a"])
-    code, said = typed(shop, b"n\n", "discard", queue)
-    assert (code, "1 message" in said, "WARNING" in said) == (1, True, False), said
+    code, printed = typed(shop, b"n\n", "discard", queue)
+    assert (code, "1 message" in printed, "WARNING" in printed) == (1, True, False), printed
 
 
 @pytest.mark.usefixtures("newest")
 def test_a_target_of_a_policy_is_a_dead_letter_queue(shop: Shop) -> None:
-    said = """
+    added = """
   - name: elsewhere
     queue: aimed
     priority: 5
@@ -216,7 +218,7 @@ def test_a_target_of_a_policy_is_a_dead_letter_queue(shop: Shop) -> None:
     shop.amqp.queue("named.dead")
     policies = shop.router.policies / "policies.yaml"
     before = policies.read_text(encoding="utf-8")
-    policies.write_text(before + said, encoding="utf-8")
+    policies.write_text(before + added, encoding="utf-8")
     try:
         for queue in ("aimed.dead", "named.dead"):
             eventually(lambda queue=queue: shop.ends(shop.start(queue, kind="discard")), 20)  # type: ignore[misc]  # a default binds it
@@ -232,6 +234,6 @@ def test_what_a_task_left_is_not_told_as_taken(shop: Shop) -> None:
     name = shop.start(work, kind="discard", **KNOWN)
     shop.ends(name)
     assert consistently(lambda: shop.amqp.depth(work) == 1, for_s=0.5)
-    assert not [one for one in stream.events(shop.vhost.amqp_url) if one.get("redrive_id") == name]
+    assert not [event for event in stream.events(shop.vhost.amqp_url) if event.get("redrive_id") == name]
     queue = shop.failed("told.b", ["a"])
     assert record(shop.amqp.await_message(queue))["state"] == "dead"

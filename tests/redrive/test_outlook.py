@@ -48,35 +48,35 @@ counts: Final = st.builds(
 
 @given(counts, st.sampled_from(State), st.integers(0, 300), numbers)
 def test_never_less_than_was_sent_and_never_more_than_there_is(
-    told: Counts, state: State, limit: int, total: int
+    drawn: Counts, state: State, limit: int, total: int
 ) -> None:
-    told = replace(told, sent=min(told.sent, limit) if limit else told.sent)
-    found = outlook(Task("t", replace(SPEC, limit=limit), state=state, counts=told, total=total))
-    assert told.sent <= found.letters <= max(told.expected, total)
-    assert not limit or found.letters <= max(limit, told.sent)
-    if found.is_exact and state is not State.DONE:
-        assert found.letters == min(told.meant, limit or told.meant)
+    drawn = replace(drawn, sent=min(drawn.sent, limit) if limit else drawn.sent)
+    forecast = outlook(Task("t", replace(SPEC, limit=limit), state=state, counts=drawn, total=total))
+    assert drawn.sent <= forecast.letters <= max(drawn.expected, total)
+    assert not limit or forecast.letters <= max(limit, drawn.sent)
+    if forecast.is_exact and state is not State.DONE:
+        assert forecast.letters == min(drawn.meant, limit or drawn.meant)
 
 
 @given(st.lists(st.sampled_from(["meant", "sent", "left", "unreadable", "not_a_letter"]), max_size=60))
 def test_what_is_counted_fits_together(steps: list[str]) -> None:
     tally, waiting = Counters(Counts()), 0
     tally.begin(len(steps), anew=False)
-    for one in steps:
-        if one == "sent" and waiting:
+    for step in steps:
+        if step == "sent" and waiting:
             tally.sent()
             waiting -= 1
-        elif one != "sent":
+        elif step != "sent":
             tally.saw()
-            getattr(tally, one)()
-            waiting += one == "meant"
-    found = tally.counts
-    assert (found.meant, found.seen) == (found.sent + waiting, found.meant + found.stays)
+            getattr(tally, step)()
+            waiting += step == "meant"
+    totals = tally.counts
+    assert (totals.meant, totals.seen) == (totals.sent + waiting, totals.meant + totals.stays)
     if waiting:
         tally.stays_though_meant("their queue is gone")
         assert tally.counts.meant + tally.counts.stays == tally.counts.seen
     tally.begin(3, anew=False)
-    assert tally.counts == Counts(sent=found.sent, meant=found.sent, expected=3)
+    assert tally.counts == Counts(sent=totals.sent, meant=totals.sent, expected=3)
 
 
 def test_a_dry_run_has_no_canary() -> None:

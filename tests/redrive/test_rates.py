@@ -38,10 +38,10 @@ def test_a_rate_is_kept_within_five_percent_over_a_minute(shop: Shop, rate: int)
     eventually(lambda: shop.amqp.depth(f"rate.{rate}") >= rate, 30)
     before, began = shop.amqp.depth(f"rate.{rate}"), time.monotonic()
     time.sleep(60)  # a rate is measured
-    found = (shop.amqp.depth(f"rate.{rate}") - before) / (time.monotonic() - began)
+    measured = (shop.amqp.depth(f"rate.{rate}") - before) / (time.monotonic() - began)
     shop.call("POST", f"/{name}/cancel")
-    print(f"\nrate {rate}: {found:.1f}/s")  # noqa: T201 - the measurement
-    assert found == pytest.approx(rate, rel=0.05)
+    print(f"\nrate {rate}: {measured:.1f}/s")  # noqa: T201 - the measurement
+    assert measured == pytest.approx(rate, rel=0.05)
 
 
 def test_without_a_limit_it_is_nearly_as_fast_as_routing(shop: Shop) -> None:
@@ -49,7 +49,7 @@ def test_without_a_limit_it_is_nearly_as_fast_as_routing(shop: Shop) -> None:
     began = time.monotonic()
     name = shop.start(queue, rate=0)
     eventually(lambda: shop.amqp.depth("fast") == ALL, 300)
-    found = ALL / (time.monotonic() - began)
+    measured = ALL / (time.monotonic() - began)
     shop.ends(name)
-    print(f"\nredrive {found:.0f}/s, routing {routing:.0f}/s")  # noqa: T201 - the measurement
-    assert found >= 0.8 * routing
+    print(f"\nredrive {measured:.0f}/s, routing {routing:.0f}/s")  # noqa: T201 - the measurement
+    assert measured >= 0.8 * routing

@@ -51,12 +51,21 @@ def test_letters_go_back_to_their_failed_queue_as_they_first_came(shop: Shop) ->
     assert (done["counts"]["sent"], done["total"], done["why"]) == (N, N, "")
     assert shop.amqp.depth(queue) == 0
     letters = take_many(shop.amqp, "work.a", N)
-    assert [one.body.decode() for one in letters] == [f"letter {number}" for number in range(N)]
-    for number, one in enumerate(letters):
-        said = record(one)
-        assert (one.routing_key, one.properties.message_id, one.headers["number"]) == ("work.a", f"m{number}", number)
-        assert (said["redrives"], said["attempts"], said["redrive_id"], said["state"]) == (1, 0, name, "retrying")
-        assert "BCC" not in one.headers
+    assert [letter.body.decode() for letter in letters] == [f"letter {number}" for number in range(N)]
+    for number, letter in enumerate(letters):
+        header = record(letter)
+        assert (letter.routing_key, letter.properties.message_id, letter.headers["number"]) == (
+            "work.a",
+            f"m{number}",
+            number,
+        )
+        assert (header["redrives"], header["attempts"], header["redrive_id"], header["state"]) == (
+            1,
+            0,
+            name,
+            "retrying",
+        )
+        assert "BCC" not in letter.headers
     first = letters[0]
     assert record(first)["id"] == before[first.body]["id"]
     events = [event for event in stream.events(shop.vhost.amqp_url) if event["kind"] == "redriven"]
@@ -81,19 +90,19 @@ def test_a_filter_takes_what_it_means_and_the_rest_stays_in_its_order(shop: Shop
     queue = shop.failed("filter.a", bodies)
     done = shop.ends(shop.start(queue, filter='header("number").endsWith("7")'))
     assert (done["counts"]["sent"], done["counts"]["left"]) == (5, 45)
-    assert [one.body.decode() for one in take_many(shop.amqp, "filter.a", 5)] == [
+    assert [message.body.decode() for message in take_many(shop.amqp, "filter.a", 5)] == [
         f"letter {n}7" for n in ("", 1, 2, 3, 4)
     ]
     rest = take_many(shop.amqp, queue, 45)
-    assert [one.body.decode() for one in rest] == [body for body in bodies if not body.endswith("7")]
-    assert [one.headers.get("x-delivery-count", 0) for one in rest] in ([0] * 45, [1] * 45)
+    assert [message.body.decode() for message in rest] == [body for body in bodies if not body.endswith("7")]
+    assert [message.headers.get("x-delivery-count", 0) for message in rest] in ([0] * 45, [1] * 45)
 
 
 @pytest.mark.usefixtures("newest")
 def test_a_dry_run_counts_no_more_than_its_limit(shop: Shop) -> None:
     queue = shop.failed("dry.limit", [f"letter {number}" for number in range(20)])
     done = shop.ends(shop.start(queue, dry_run=True, limit=7))
-    assert (done["counts"]["sent"], sum(one["letters"] for one in done["groups"])) == (7, 7)
+    assert (done["counts"]["sent"], sum(group["letters"] for group in done["groups"])) == (7, 7)
     assert done["meant"] == {"letters": 7, "is_exact": True}
     done = shop.ends(shop.start(queue, dry_run=True, limit=7, filter='header("number").endsWith("5")'))
     assert done["counts"]["sent"] == 2
@@ -176,7 +185,9 @@ def test_paused_letters_are_back_and_resumed_ones_go_on(shop: Shop) -> None:
     assert (second.status_code, name in second.text) == (409, True)
     assert shop.call("POST", f"/{name}/resume").json()["state"] == "running"
     assert shop.ends(name)["counts"]["sent"] == 20
-    assert [one.body.decode() for one in take_many(shop.amqp, "pause.a", 20)] == [f"letter {n}" for n in range(20)]
+    assert [message.body.decode() for message in take_many(shop.amqp, "pause.a", 20)] == [
+        f"letter {n}" for n in range(20)
+    ]
     assert shop.call("POST", f"/{name}/resume").status_code == 409
     assert shop.call("POST", "/nothing/resume").status_code == 404
 
@@ -195,7 +206,7 @@ def test_a_limit_and_another_destination(shop: Shop) -> None:
     shop.amqp.queue("elsewhere")
     done = shop.ends(shop.start(queue, limit=2, to={"routing_key": "elsewhere"}))
     assert (done["counts"]["sent"], shop.amqp.depth(queue), shop.amqp.depth("limit.a")) == (2, 1, 0)
-    assert [one.body for one in take_many(shop.amqp, "elsewhere", 2)] == [b"a", b"b"]
+    assert [message.body for message in take_many(shop.amqp, "elsewhere", 2)] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +257,7 @@ def test_a_full_target_gets_no_letter(shop: Shop, rate: int) -> None:
     stopped = shop.ends(shop.start(queue, rate=rate), "stopped")
     assert (stopped["counts"]["sent"], stopped["why"][:34]) == (0, f"queue '{work}' holds 20 messages, its"[:34])
     eventually(lambda: shop.amqp.depth(queue) == 40)
-    assert [one.body.decode() for one in take_many(shop.amqp, work, 20)] == [f"living {n}" for n in range(20)]
+    assert [message.body.decode() for message in take_many(shop.amqp, work, 20)] == [f"living {n}" for n in range(20)]
 
 
 @pytest.mark.usefixtures("newest")
@@ -265,7 +276,7 @@ def test_a_target_never_gets_more_than_it_has_room_for(shop: Shop) -> None:
 def test_a_dry_run_counts_by_group_and_moves_nothing(shop: Shop) -> None:
     queue = shop.failed("dry.a", ["a", "b", "c"])
     done = shop.ends(shop.start(queue, dry_run=True, filter='header("number") != "1"'))
-    assert [(one["failed_queue"], one["reason"], one["letters"]) for one in done["groups"]] == [
+    assert [(group["failed_queue"], group["reason"], group["letters"]) for group in done["groups"]] == [
         ("dry.a", "rejected", 2)
     ]
     assert (done["counts"]["sent"], done["counts"]["left"]) == (2, 1)
@@ -327,8 +338,8 @@ def test_a_destination_that_no_frame_holds_ends_the_task_and_the_letters_stay(sh
 @pytest.mark.usefixtures("newest")
 def test_letters_that_failed_at_a_stream_stay_unless_a_destination_is_given(shop: Shop) -> None:
     stream = shop.amqp.queue("redrive.stream", "stream")
-    said = json.dumps({"queue": stream, "exchange": "", "routing_keys": [stream], "reason": "application:boom"})
-    shop.amqp.publish("one", key=stream, exchange="dlx-router.declared", headers={"dlx-death": said})
+    death = json.dumps({"queue": stream, "exchange": "", "routing_keys": [stream], "reason": "application:boom"})
+    shop.amqp.publish("one", key=stream, exchange="dlx-router.declared", headers={"dlx-death": death})
     queue = f"DLQ.{stream}"
     eventually(lambda: shop.amqp.exists(queue) and shop.amqp.depth(queue) == 1, 20)
     done = shop.ends(shop.start(queue))

@@ -117,7 +117,7 @@ def test_the_rate_is_kept_within_one_percent_where_somebody_asks_often(rate: flo
     ],
 )
 def test_which_letters_are_meant(spec: Spec, one: Any, expected: Verdict) -> None:
-    assert Chooser(spec, lambda _one: False, lambda _one: "mine").verdict(one) is expected
+    assert Chooser(spec, lambda _letter: False, lambda _letter: "mine").verdict(one) is expected
 
 
 def test_a_canary_objects_above_its_share_only() -> None:
@@ -227,11 +227,11 @@ def test_a_task_comes_back_from_the_journal_as_it_was(task: Task) -> None:
 def test_replay_does_not_depend_on_the_order_of_terms(tasks: list[Task], chance: Any) -> None:
     mixed = [*tasks]
     chance.shuffle(mixed)
-    found, again = newest(tasks), newest(mixed)
-    assert {name: (one.term, one.change) for name, one in found.items()} == {
-        name: (one.term, one.change) for name, one in again.items()
+    latest, again = newest(tasks), newest(mixed)
+    assert {name: (task.term, task.change) for name, task in latest.items()} == {
+        name: (task.term, task.change) for name, task in again.items()
     }
-    assert all((one.term, one.change) <= (found[one.id].term, found[one.id].change) for one in tasks)
+    assert all((task.term, task.change) <= (latest[task.id].term, latest[task.id].change) for task in tasks)
 
 
 def test_a_task_does_not_send_to_the_queue_that_it_takes_from() -> None:
@@ -251,6 +251,6 @@ def test_the_api_has_every_member_of_a_task_and_no_other() -> None:
         (models.Destination, Destination, set()), (models.Counts, Counts, set()), (models.Edited, Edited, set()),
     ]  # fmt: skip
     for model, kind, own in pairs:
-        assert model.model_fields.keys() | own == {one.name for one in fields(kind)}
+        assert model.model_fields.keys() | own == {field.name for field in fields(kind)}
     own = {"meant", "came_back"}  # worked out where somebody asks
     assert models.OneTask.model_fields.keys() == Task("", Spec("/", "q")).to_document().keys() | own

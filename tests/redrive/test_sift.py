@@ -28,11 +28,11 @@ def test_a_tenth_goes_and_the_rest_keeps_its_order(shop: Shop) -> None:
     meant = bodies[7::10]
     assert (done["counts"]["sent"], done["counts"]["left"], done["why"]) == (len(meant), N - len(meant), "")
     sent = take_many(shop.amqp, "sift.mended", len(meant), 60 + N // 200)
-    assert [one.body.decode() for one in sent] == meant
+    assert [message.body.decode() for message in sent] == meant
     rest = take_many(shop.amqp, queue, N - len(meant), 60 + N // 100)
-    numbers = [int(one.body) for one in rest]
+    numbers = [int(message.body) for message in rest]
     breaks = [pair for pair in pairwise(numbers) if pair[0] > pair[1]]
     assert (breaks[:5], len(set(numbers))) == ([], N - len(meant))
-    counted = {one.headers.get("x-delivery-count", 0) for one in rest}
+    counted = {message.headers.get("x-delivery-count", 0) for message in rest}
     assert max(counted) <= 2, counted  # before 4.3 each look counts; the queue has no limit
     assert shop.amqp.depth(queue) == 0

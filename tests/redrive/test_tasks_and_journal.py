@@ -19,10 +19,10 @@ Start = Callable[..., Router]
 JOURNAL: Final = "dlx-router.journal"
 
 
-def _told(vhost: Vhost) -> list[str]:
+def _task_actions(vhost: Vhost) -> list[str]:
     """What the journal says of tasks, in order."""
-    actions = [one.get("action", "") for one in stream.events(vhost.amqp_url)]
-    return [one for one in actions if one.startswith("task.")]
+    actions = [event.get("action", "") for event in stream.events(vhost.amqp_url)]
+    return [action for action in actions if action.startswith("task.")]
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_a_task_that_the_journal_does_not_confirm_is_not_begun_and_none_later(
         refused = shop.call("POST", "", asked)
         assert (refused.status_code, "did not confirm" in refused.text) == (503, True)
         assert shop.call("GET", "").json()["tasks"] == []
-    assert eventually(lambda: _told(vhost), 20) == ["task.running", "task.cancelled"], (
+    assert eventually(lambda: _task_actions(vhost), 20) == ["task.running", "task.cancelled"], (
         "whoever reads it later begins nothing either"
     )
     assert (amqp.depth(queue), amqp.depth("work")) == (1, 0)
@@ -59,7 +59,7 @@ def test_a_pause_that_the_journal_does_not_confirm_is_told_once_it_is_asked_for_
         refused = shop.call("POST", f"/{task}/pause")
         assert (refused.status_code, "did not confirm" in refused.text) == (503, True)
     eventually(lambda: shop.call("POST", f"/{task}/pause").status_code == 200, 20)
-    assert _told(vhost)[-1] == "task.paused"
+    assert _task_actions(vhost)[-1] == "task.paused"
     assert shop.task(task)["state"] == "paused"
 
 
@@ -73,13 +73,13 @@ def test_a_task_that_somebody_else_wrote_into_the_journal_is_not_begun(
     shop.ends(task)
     other = shop.failed("other", ["two"])
     router.stop()
-    true = next(one for one in stream.events(vhost.amqp_url) if one.get("action") == "task.running")
+    true = next(event for event in stream.events(vhost.amqp_url) if event.get("action") == "task.running")
     document = true["details"]["task"]
     true["details"]["task"] = document | {"id": "forged", "spec": document["spec"] | {"queue": other}}
     amqp.publish(json.dumps(true, separators=(",", ":")), key=JOURNAL)
     router.start()
     assert shop.ends_led(task, 20)["state"] == "done"
-    assert [one["id"] for one in shop.call("GET", "").json()["tasks"]] == [task]
+    assert [row["id"] for row in shop.call("GET", "").json()["tasks"]] == [task]
     assert (amqp.depth(other), amqp.depth("other")) == (1, 0)
 
 
@@ -102,8 +102,8 @@ def test_lines_that_no_router_wrote_end_neither_a_session_nor_the_tasks(
     shop = Shop(vhost, amqp, router)
     queue = shop.failed("work", ["one"])
     router.stop()
-    told = {"kind": "audit", "action": "task.running", "details": {"task": STRANGE}}
-    for line in (DEEP, json.dumps(told, separators=(",", ":")), '{"v":1}'):
+    document = {"kind": "audit", "action": "task.running", "details": {"task": STRANGE}}
+    for line in (DEEP, json.dumps(document, separators=(",", ":")), '{"v":1}'):
         amqp.publish(line, key=JOURNAL)
     router.start()
     assert shop.ends(shop.start(queue))["counts"]["sent"] == 1

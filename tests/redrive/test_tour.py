@@ -68,8 +68,8 @@ def test_the_tour_goes_as_it_says_within_three_minutes(own_broker: Node, tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
     assert time.monotonic() - began <= WITHIN_S
     outputs = done.stdout.split(f"{MARK}\n")
-    for number, said in printed.items():
+    for number, text in printed.items():
         lines = iter(outputs[number].splitlines())
-        for wanted in said.splitlines():
+        for wanted in text.splitlines():
             pattern = re.compile(".*".join(re.escape(part) for part in wanted.split("…")))
             assert any(pattern.fullmatch(line) for line in lines), f"{wanted!r} is not in\n{outputs[number]}"

@@ -41,9 +41,9 @@ class Source:
         """Module and name of each import (name "" for a module); `at_the_top`: those that run with it alone."""
         for node in self.tree.body if at_the_top else self.nodes:
             if isinstance(node, ast.Import):
-                yield from ((one.name, "") for one in node.names)
+                yield from ((alias.name, "") for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                yield from ((node.module or "", one.name) for one in node.names)
+                yield from ((node.module or "", alias.name) for alias in node.names)
 
 
 def sources(*folders: str) -> tuple[Source, ...]:

@@ -55,29 +55,29 @@ VAGUE_VARIABLES: Final = {
 }
 
 
-@pytest.mark.parametrize(("what", "bare"), REASONED, ids=[one[0] for one in REASONED])
+@pytest.mark.parametrize(("what", "bare"), REASONED, ids=[row[0] for row in REASONED])
 def test_whoever_switches_a_check_off_says_which_and_why(what: str, bare: re.Pattern[str]) -> None:
-    found = [
-        f"{one.name}:{number}"
-        for one in sources(*EVERYWHERE)
-        for number, line in enumerate(one.lines, 1)
-        if what in line and not one.name.startswith("tests/rules/") and bare.search(line)
+    places = [
+        f"{source.name}:{number}"
+        for source in sources(*EVERYWHERE)
+        for number, line in enumerate(source.lines, 1)
+        if what in line and not source.name.startswith("tests/rules/") and bare.search(line)
     ]
-    assert found == [], "write `# noqa: CODE - reason`, `# type: ignore[code]  # reason`, `# nosec CODE - reason`"
+    assert places == [], "write `# noqa: CODE - reason`, `# type: ignore[code]  # reason`, `# nosec CODE - reason`"
 
 
 def test_functions_have_forty_lines_at_most() -> None:
     longer = {
-        f"{one.stem}.{function.name}"
-        for one in sources(*EVERYWHERE)
-        for function in one.functions()
+        f"{source.stem}.{function.name}"
+        for source in sources(*EVERYWHERE)
+        for function in source.functions()
         if body_lines(function) > MOST_BODY_LINES
     }
     assert longer == {*LONGER}
 
 
 def test_modules_end_where_their_subject_ends() -> None:
-    lengths = {one.name: len(one.lines) - 1 for one in sources("dlx_router")}
+    lengths = {source.name: len(source.lines) - 1 for source in sources("dlx_router")}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
     assert sum(lines > USUAL_LINES for lines in lengths.values()) <= len(lengths) // 15, "one in fifteen may be longer"
 
@@ -85,11 +85,14 @@ def test_modules_end_where_their_subject_ends() -> None:
 def test_names_say_what_a_thing_is() -> None:
     """Of modules, classes, functions and methods."""
     vague = set()
-    for one in sources("dlx_router"):
-        nodes = [*one.tree.body, *(node for top in one.tree.body if isinstance(top, ast.ClassDef) for node in top.body)]
+    for source in sources("dlx_router"):
+        nodes = [
+            *source.tree.body,
+            *(node for top in source.tree.body if isinstance(top, ast.ClassDef) for node in top.body),
+        ]
         names = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
-        names.add(one.stem)
-        vague |= {(one.name, name) for name in names & VAGUE}
+        names.add(source.stem)
+        vague |= {(source.name, name) for name in names & VAGUE}
     assert vague == VAGUE_STILL
 
 
@@ -107,20 +110,22 @@ def test_variables_say_what_they_are() -> None:
 
 def test_a_class_of_the_service_has_a_name_of_its_own() -> None:
     homes: defaultdict[str, list[str]] = defaultdict(list)
-    for one in sources("dlx_router/service"):
-        for node in one.tree.body:
+    for source in sources("dlx_router/service"):
+        for node in source.tree.body:
             if isinstance(node, ast.ClassDef):
-                homes[node.name].append(one.name)
+                homes[node.name].append(source.name)
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
 def test_groups_of_exceptions_are_taken_apart_by_hand() -> None:
     """`except*` wraps what is raised inside it, before Python 3.11.4."""
-    assert [one.name for one in sources(*EVERYWHERE) for node in one.nodes if isinstance(node, ast.TryStar)] == []
+    assert [
+        source.name for source in sources(*EVERYWHERE) for node in source.nodes if isinstance(node, ast.TryStar)
+    ] == []
 
 
 def test_every_module_says_what_it_is() -> None:
-    assert [one.name for one in sources("dlx_router", "tools") if not ast.get_docstring(one.tree)] == []
+    assert [source.name for source in sources("dlx_router", "tools") if not ast.get_docstring(source.tree)] == []
 
 
 def test_a_policy_file_has_its_tests_beside_it() -> None:

@@ -12,30 +12,30 @@ Where = Callable[[Source], bool]
 
 
 def _calls(*names: str) -> Where:
-    return lambda one: any(called(call) in names for call in one.calls())
+    return lambda source: any(called(call) in names for call in source.calls())
 
 
 def _imports(*packages: str, at_the_top: bool = False) -> Where:
-    return lambda one: any(module.split(".")[0] in packages for module, _ in one.imports(at_the_top=at_the_top))
+    return lambda source: any(module.split(".")[0] in packages for module, _ in source.imports(at_the_top=at_the_top))
 
 
-def _settles(one: Source) -> bool:
+def _settles(source: Source) -> bool:
     """By a consumer: its letters' deliveries, or messages of a stream."""
     return any(
         isinstance(call.func, ast.Attribute)
         and call.func.attr in {"settle", "settle_run", "reject", "give_back"}
         and dotted(call.func.value).endswith("consumer")
-        for call in one.calls()
+        for call in source.calls()
     )
 
 
-def _acks(one: Source) -> bool:
-    return any(called(call) in {"frames.ack", "frames.nack", "frames.reject"} for call in one.calls())
+def _acks(source: Source) -> bool:
+    return any(called(call) in {"frames.ack", "frames.nack", "frames.reject"} for call in source.calls())
 
 
-def _connects(one: Source) -> bool:
+def _connects(source: Source) -> bool:
     opens = {"create_connection", "open_connection"}
-    return any(called(call).rpartition(".")[2] in opens for call in one.calls())
+    return any(called(call).rpartition(".")[2] in opens for call in source.calls())
 
 
 # What, in which folder, how it is seen, and the only places.
@@ -75,7 +75,7 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
     "the report runs Spark": ("dlx_router/spark/report", _imports("pyspark"), {"spark/report/by_spark.py"}),
     "a Spark session is made": (
         "dlx_router",
-        lambda one: any(called(call).endswith(".getOrCreate") for call in one.calls()),
+        lambda source: any(called(call).endswith(".getOrCreate") for call in source.calls()),
         {"spark/session.py"},
     ),
 }
@@ -84,9 +84,11 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
 @pytest.mark.parametrize("what", ONLY)
 def test_it_happens_in_these_places_only(what: str) -> None:
     folder, happens, places = ONLY[what]
-    assert {one.name.removeprefix("dlx_router/") for one in sources(folder) if happens(one)} == places
+    assert {source.name.removeprefix("dlx_router/") for source in sources(folder) if happens(source)} == places
 
 
 def test_decide_has_one_meaning() -> None:
-    made = [one.name for one in sources("dlx_router") for function in one.functions() if function.name == "decide"]
+    made = [
+        source.name for source in sources("dlx_router") for function in source.functions() if function.name == "decide"
+    ]
     assert made == ["dlx_router/core/decision.py"]

@@ -24,8 +24,8 @@ CLOCKS: Final = {"time"}
 WORDS: Final = 3
 
 
-def _replaced(one: Source) -> Iterator[str]:
-    for call in one.calls():
+def _replaced(source: Source) -> Iterator[str]:
+    for call in source.calls():
         if called(call).endswith("monkeypatch.setattr"):
             named = next(arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
             yield named.rpartition(".")[2]
@@ -34,31 +34,33 @@ def _replaced(one: Source) -> Iterator[str]:
 def test_there_are_no_mocks() -> None:
     """A stand-in is a class of ours that answers as the real thing; nothing answers whatever it is asked."""
     wanted = [
-        (one.name, module)
-        for one in sources("tests")
-        for module, name in one.imports()
+        (source.name, module)
+        for source in sources("tests")
+        for module, name in source.imports()
         if "mock" in {*module.split("."), name}
     ]
     assert wanted == []
 
 
 def test_constants_and_clocks_alone_are_replaced() -> None:
-    found = {name for one in sources("tests") for name in _replaced(one) if not (name.isupper() or name in CLOCKS)}
-    assert found == {*REPLACED}, "let the code take it as an argument, or say here why not"
+    replaced = {
+        name for source in sources("tests") for name in _replaced(source) if not (name.isupper() or name in CLOCKS)
+    }
+    assert replaced == {*REPLACED}, "let the code take it as an argument, or say here why not"
 
 
 def test_nobody_sleeps_to_wait_for_something() -> None:
     """`eventually`, `consistently`, `soon`, or a loop that looks; a sleep that is none of these says what it is."""
     silent = []
-    for one in sources("tests"):
-        looking = {id(node) for loop in one.nodes if isinstance(loop, ast.While) for node in ast.walk(loop)}
+    for source in sources("tests"):
+        looking = {id(node) for loop in source.nodes if isinstance(loop, ast.While) for node in ast.walk(loop)}
         silent += [
-            f"{one.name}:{call.lineno}"
-            for call in one.calls()
+            f"{source.name}:{call.lineno}"
+            for call in source.calls()
             if called(call).rpartition(".")[2] == "sleep"
             and id(call) not in looking
             and [ast.unparse(arg) for arg in call.args] != ["0"]
-            and "  # " not in one.lines[call.lineno - 1]
+            and "  # " not in source.lines[call.lineno - 1]
         ]
     assert silent == []
 
@@ -66,12 +68,12 @@ def test_nobody_sleeps_to_wait_for_something() -> None:
 def test_chance_has_a_seed() -> None:
     """A fixed one, or a drawn one that is shown; Hypothesis prints its own."""
     loose, silent = [], []
-    for one in sources("tests", "tools"):
-        drawn = [one.lines[call.lineno - 1] for call in one.calls() if _is_drawn(call)]
+    for source in sources("tests", "tools"):
+        drawn = [source.lines[call.lineno - 1] for call in source.calls() if _is_drawn(call)]
         drawn = [line for line in drawn if not re.search(r"\bport\b", line)]
-        loose += [(one.name, line) for line in drawn if not re.search(r"(?i)seed", line)]
-        shown = re.search(r"(?i)(print|note|reproduce).*seed|seed=", "\n".join(one.lines))
-        silent += [one.name] if drawn and not shown else []
+        loose += [(source.name, line) for line in drawn if not re.search(r"(?i)seed", line)]
+        shown = re.search(r"(?i)(print|note|reproduce).*seed|seed=", "\n".join(source.lines))
+        silent += [source.name] if drawn and not shown else []
     assert (loose, silent) == ([], [])
 
 
@@ -85,9 +87,9 @@ def test_the_name_of_a_test_is_a_sentence() -> None:
     """Or the policy key that it is about."""
     keys = {f"test_{key.replace('-', '_')}" for key in DEFINITION}
     short = [
-        f"{one.name}::{function.name}"
-        for one in sources("tests")
-        for function in one.functions()
+        f"{source.name}::{function.name}"
+        for source in sources("tests")
+        for function in source.functions()
         if re.fullmatch(rf"test(_[^_]+){{1,{WORDS - 1}}}", function.name) and function.name not in keys
     ]
     assert short == []

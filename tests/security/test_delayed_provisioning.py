@@ -29,8 +29,8 @@ async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> st
 
     try:
         if purpose is Purpose.APPLY:
-            found = await apply_plan.planned(api, none, names, vhost.name, journal=True, delayed=[ENTRY])
-            await apply_plan.apply(api, found, names)
+            changes = await apply_plan.planned(api, none, names, vhost.name, journal=True, delayed=[ENTRY])
+            await apply_plan.apply(api, changes, names)
         else:
             remains = await apply_plan.remaining(api, none, names, vhost.name, uncounted)
             await apply_plan.close_inlets(api, remains, names)
@@ -45,7 +45,7 @@ async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> st
 async def test_permissions_for_apply_and_destroy_name_what_delayed_exchanges_need(vhost: Vhost, admit: Admit) -> None:
     user = admit("^$", "^$", "^$", tags=POLICYMAKER)
     setup = Setup(Names(), journal=True)
-    apply, destroy = (needs_of(one, setup, "/", [ENTRY]) for one in (Purpose.APPLY, Purpose.DESTROY))
+    apply, destroy = (needs_of(purpose, setup, "/", [ENTRY]) for purpose in (Purpose.APPLY, Purpose.DESTROY))
     of_delayed = [need for need in apply.needs if "delayed" in need.names]
     assert len(of_delayed) == 5
     of_delayed.sort(key=lambda need: (need.right, need.names) != ("configure", r"shop\.delayed"))

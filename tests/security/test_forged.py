@@ -114,9 +114,9 @@ def test_a_forged_record_in_the_inbox_is_foreign_data(
         forger.publish("forged", key="", exchange=INBOX, headers={"dlx-router": forgery(true.headers["dlx-router"])})
     parked = amqp.take(PARKING)
     assert parked.body == b"forged"
-    told = record(parked)
-    assert (told["cause"], told["attempts"]) == ("unknown_origin", 0)
-    assert told["id"] != record(true)["id"], "a letter of its own"
+    header = record(parked)
+    assert (header["cause"], header["attempts"]) == ("unknown_origin", 0)
+    assert header["id"] != record(true)["id"], "a letter of its own"
     assert consistently(lambda: _depth_of_victims(amqp) == 0)
 
 
@@ -127,8 +127,8 @@ def test_a_true_record_on_another_message_makes_a_letter_of_its_own(
     true = _retried(amqp)
     with _forger(vhost, admit) as forger:
         forger.publish("forged", key="", exchange=INBOX, headers={"dlx-router": true.headers["dlx-router"]})
-    told = record(amqp.take(PARKING))
-    assert (told["cause"], told["parent"]) == ("unknown_origin", record(true)["id"])
+    header = record(amqp.take(PARKING))
+    assert (header["cause"], header["parent"]) == ("unknown_origin", record(true)["id"])
     assert consistently(lambda: _depth_of_victims(amqp) == 0)
 
 
@@ -186,9 +186,9 @@ def test_a_queue_that_somebody_declared_under_our_name_is_left_as_it_is(
 @pytest.fixture
 def other(vhost: Vhost) -> Iterator[Vhost]:
     """A second vhost that the same router serves, with the same key."""
-    one = Vhost.make(vhost.broker, f"{vhost.name}-other")
-    yield one
-    one.close()
+    second = Vhost.make(vhost.broker, f"{vhost.name}-other")
+    yield second
+    second.close()
 
 
 def test_a_true_record_is_not_obeyed_in_another_vhost(
@@ -207,9 +207,9 @@ def test_a_true_record_is_not_obeyed_in_another_vhost(
         assert (kept.body, kept.headers["dlx-router"]) == (true.body, copied["dlx-router"])
         assert f"of vhost '{vhost.name}'" in kept.headers["dlx-router-cause"]
         there.publish(true.body, key="", exchange=INBOX, headers=copied)
-        said = record(there.take(PARKING))
-        assert (said["vhost"], said["cause"], said["attempts"]) == (other.name, "unknown_origin", 0)
-        assert said["id"] != record(true)["id"]
+        header = record(there.take(PARKING))
+        assert (header["vhost"], header["cause"], header["attempts"]) == (other.name, "unknown_origin", 0)
+        assert header["id"] != record(true)["id"]
         assert consistently(lambda: there.depth("work.a") == 0)
     assert router.metric("foreign_records_total", vhost=other.name) == 1
     assert router.metric("foreign_records_total", vhost=vhost.name) == 0

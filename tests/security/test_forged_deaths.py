@@ -45,9 +45,9 @@ def _nothing_reached(amqp: Client, queue: str = "secret.queue") -> None:
 
 def _unknown(amqp: Client, body: bytes, headers: dict[str, Any]) -> Message:
     parked = amqp.take(PARKING)
-    said = record(parked)
+    header = record(parked)
     assert parked.body == body
-    assert (said["cause"], said["attempts"], said["deaths"]) == ("unknown_origin", 0, [])
+    assert (header["cause"], header["attempts"], header["deaths"]) == ("unknown_origin", 0, [])
     assert parked.deaths == headers["x-death"], "data, as it came"
     return parked
 
@@ -91,8 +91,8 @@ def test_where_no_exchange_is_named_what_the_broker_brings_counts_as_new(amqp: C
     start_router(ATTACHED % "")
     amqp.publish("one", key="work")
     amqp.fail("work")
-    said = record(amqp.take(PARKING))
-    assert (said["cause"], said["failed_queue"]) == ("unknown_origin", "legacy.failed")
+    header = record(amqp.take(PARKING))
+    assert (header["cause"], header["failed_queue"]) == ("unknown_origin", "legacy.failed")
 
 
 def test_the_default_exchange_is_named_like_any_other(amqp: Client, start_router: Start) -> None:
@@ -157,7 +157,7 @@ def test_what_dies_in_a_relay_dies_there_for_the_first_time_whatever_was_written
     death[0] |= {"exchange": "private", "routing-keys": ["secret"]}
     _publish(vhost, admit, "in", "forged", {"x-death": death})
     dead = amqp.take("ends")
-    assert [(one["queue"], one["count"], one["exchange"], one["routing-keys"]) for one in dead.deaths] == [
+    assert [(death["queue"], death["count"], death["exchange"], death["routing-keys"]) for death in dead.deaths] == [
         ("hop", 5, "in", ["any"])
     ]
     assert record(dead)["attempts"] == 5
@@ -183,5 +183,5 @@ def test_a_relayed_message_that_is_parked_is_known_by_its_relay_and_not_by_what_
     amqp.bind(amqp.queue("hop"), amqp.exchange("in", "fanout"))
     start_router(RELAY.replace("onwards}", "onwards, routing-key: '{header:key}'}").replace("message-ttl: 0", ""))
     _publish(vhost, admit, "in", "long", {**_forged(), "key": "k" * 300})
-    said = record(amqp.take(PARKING))
-    assert (said["cause"], said["failed_queue"], said["reason"]) == ("routing_key_too_long", "hop", "unknown")
+    header = record(amqp.take(PARKING))
+    assert (header["cause"], header["failed_queue"], header["reason"]) == ("routing_key_too_long", "hop", "unknown")

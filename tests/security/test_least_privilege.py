@@ -102,8 +102,8 @@ def test_what_is_printed_is_enough_for_every_way_of_a_letter(
         router = start_router(tmp_path, AMQP_URL=url, INBOX_SHARDS=shards)
         _letters(client)
         client.fail("work.a")
-        found = [client.take(queue).body.decode() for queue in ENDS.values()]
-        assert sorted(found) == sorted(ENDS)
+        bodies = [client.take(queue).body.decode() for queue in ENDS.values()]
+        assert sorted(bodies) == sorted(ENDS)
     assert "ACCESS_REFUSED" not in router.output
     assert "forbidden" not in router.output
 
@@ -148,8 +148,8 @@ def test_with_one_right_less_the_router_says_which_and_loses_nothing(
         _letters(client, inbox=has_inbox)
         eventually(lambda: _names_it(router, need, client if has_inbox else None), within=40)
         router.stop()
-        meant, found = {*ENDS} if has_inbox else {"old.failed", "work.a"}, set[str]()
-        eventually(lambda: meant <= _seen(found, _everywhere(vhost, client)))  # one may be between two queues
+        meant, seen = {*ENDS} if has_inbox else {"old.failed", "work.a"}, set[str]()
+        eventually(lambda: meant <= _seen(seen, _everywhere(vhost, client)))  # one may be between two queues
 
 
 def _refused_at_start(router: Router, client: Client) -> bool:
@@ -165,13 +165,13 @@ def _names_it(router: Router, need: Need, client: Client | None) -> bool:
     """
     if client is not None and (again := client.get("work.a")) is not None:
         again.reject()
-    said = router.output + router.ask("/readyz")[1]
-    found = [
+    text = router.output + router.ask("/readyz")[1]
+    names = [
         name
-        for right, name in REFUSED.findall(said)
+        for right, name in REFUSED.findall(text)
         if right in {"", "configure", need.right} and re.fullmatch(need.names, name)
     ]
-    assert found, f"{need}\n{said[-3000:]}"
+    assert names, f"{need}\n{text[-3000:]}"
     return True
 
 

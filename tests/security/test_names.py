@@ -41,7 +41,9 @@ def _died(queue: str, exchange: str = "", keys: tuple[str, ...] = ("k",)) -> dic
 
 def _bound(vhost: Vhost) -> set[str]:
     """The queues that the way back leads to."""
-    return {one["destination"] for one in vhost.get(f"exchanges/{vhost.quoted}/dlx-router.return/bindings/source")}
+    return {
+        binding["destination"] for binding in vhost.get(f"exchanges/{vhost.quoted}/dlx-router.return/bindings/source")
+    }
 
 
 def _hostile() -> list[dict[str, Any]]:
@@ -49,7 +51,7 @@ def _hostile() -> list[dict[str, Any]]:
     deaths = [_died(name) for name in names]
     deaths += [_died("work", exchange=name) for name in names[:4]]
     deaths += [_died("work", keys=("k", name, f"to:{name}")) for name in names[:4]]
-    return [one | {"CC": ["dlx-router.\nstate"], "reply": "dlx-router.\nstate"} for one in deaths]
+    return [death | {"CC": ["dlx-router.\nstate"], "reply": "dlx-router.\nstate"} for death in deaths]
 
 
 def test_own_names_with_cr_and_lf_in_a_history_lead_to_no_queue_of_the_routers(
@@ -65,14 +67,14 @@ def test_own_names_with_cr_and_lf_in_a_history_lead_to_no_queue_of_the_routers(
     eventually(lambda: router.metric("in_flight") == 0 and amqp.depth("attached") == 0, 20)
     assert amqp.depth("dlx-router.state") <= 1, "the router's own message, if it is not with its reader"
     assert _bound(vhost) <= {"work"}
-    assert {one for one in vhost.queues() if one.startswith("DLQ.")} <= {"DLQ.work"}
+    assert {queue for queue in vhost.queues() if queue.startswith("DLQ.")} <= {"DLQ.work"}
     amqp.publish("good", key="attached", headers=_died("work"))
     eventually(lambda: amqp.depth("attached") == 0)
     eventually(lambda: amqp.depth(PARKING) + amqp.depth("work") == len(sent) + 1, 20)
     assert consistently(lambda: router.ask("/readyz")[0] == 200)
     assert router.metric("settled_total", action="quarantine") == 0
     parked = [amqp.take(PARKING) for _ in range(amqp.depth(PARKING))]
-    assert {record(one)["cause"] for one in parked} <= {"unknown_origin", "unroutable", "forbidden"}
+    assert {record(message)["cause"] for message in parked} <= {"unknown_origin", "unroutable", "forbidden"}
     eventually(partial(law_holds, router))
 
 

@@ -71,8 +71,8 @@ def test_who_plans_applies_and_destroys_needs_what_is_printed(vhost: Vhost, admi
         client.queue("work.a")
     user = admit(*NOTHING, tags=POLICYMAKER)
     for purpose, code in (("apply", 0), ("plan", 0), ("destroy", 0)):
-        said = granted(vhost, user, policies, purpose).stderr
-        assert f"user {user} needs the tag policymaker too" in said
+        errors = granted(vhost, user, policies, purpose).stderr
+        assert f"user {user} needs the tag policymaker too" in errors
         done = in_a_process(purpose, "--policies", str(policies), **as_user(vhost, user))
         assert done.returncode == code, done.stdout + done.stderr
     assert vhost.queues() == ["work.a"]
@@ -122,7 +122,9 @@ async def test_each_right_of_apply_and_destroy_is_needed(broker: brokers.Broker,
             empty.close()
     assert await attempt(vhost, user, Purpose.APPLY, apply) == ""
     needs = {need.names.replace("\\", ""): need for need in destroy.needs}
-    exchanges = sorted(one["name"] for one in vhost.get(f"exchanges/{vhost.quoted}") if one["name"] in needs)
+    exchanges = sorted(
+        exchange["name"] for exchange in vhost.get(f"exchanges/{vhost.quoted}") if exchange["name"] in needs
+    )
     for name in dict.fromkeys([*exchanges, *vhost.queues()]):  # as they are removed: each attempt comes up to its own
         need = needs[name]
         assert "may not" in await attempt(vhost, user, Purpose.DESTROY, destroy.without(need)), f"{need} is not needed"
@@ -156,11 +158,11 @@ def test_with_one_right_less_the_observer_says_which(
     router = start_router(POLICIES, "--observe", wait=False, AMQP_URL=url)
     name = need.names.replace("\\", "")
 
-    def said() -> bool:
+    def is_named() -> bool:
         text = router.output + router.ask("/readyz")[1]
         return "ACCESS_REFUSED" in text and name in text
 
-    eventually(said, within=30)
+    eventually(is_named, within=30)
 
 
 def test_an_observer_has_no_right_on_anything_of_yours() -> None:
@@ -169,4 +171,4 @@ def test_an_observer_has_no_right_on_anything_of_yours() -> None:
         for purpose in (Purpose.OBSERVE, Purpose.APPLY, Purpose.DESTROY)
         for need in needs_of(purpose, SETUP, "/").needs
     }
-    assert all(one == r"amq\.default" or one.startswith(r"dlx-router\.") for one in names)
+    assert all(name == r"amq\.default" or name.startswith(r"dlx-router\.") for name in names)

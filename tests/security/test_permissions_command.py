@@ -38,9 +38,9 @@ def test_a_line_for_a_shell_and_a_reason_for_each_right(policies: str) -> None:
 def test_another_user_and_prefix_and_several_vhosts(policies: str) -> None:
     asked = ("permissions", "--policies", policies, "--user", "router", "--format", "json")
     done = in_a_process(*asked, PREFIX="dead", VHOSTS="a,b")
-    found = json.loads(done.stdout)["permissions"]
-    assert [(one["user"], one["vhost"]) for one in found] == [("router", "a"), ("router", "b")]
-    assert all(r"dead\.inbox" in one["read"] and "dlx-router" not in one["read"] for one in found)
+    permissions = json.loads(done.stdout)["permissions"]
+    assert [(entry["user"], entry["vhost"]) for entry in permissions] == [("router", "a"), ("router", "b")]
+    assert all(r"dead\.inbox" in entry["read"] and "dlx-router" not in entry["read"] for entry in permissions)
 
 
 def test_a_policy_for_every_queue_is_pointed_out(tmp_path: Path) -> None:
@@ -71,14 +71,14 @@ def test_who_else_has_rights_is_listed_for_an_administrator(vhost: Vhost, admit:
     urls = {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
     done = in_a_process("permissions", "--policies", policies, **urls)
     assert done.returncode == 0, done.stderr
-    told = {line.split()[2]: line for line in done.stdout.splitlines() if line.startswith("- user ")}
-    assert "read the key that signs records" in told[careless]
-    assert "publish to dlx-router.delay.*" in told[careless]
-    assert "delete what the router owns" in told[careless]
-    assert "publish to any queue by its name" in told[publisher]
-    assert "key" not in told[publisher]
-    assert careful not in told
-    assert urlsplit(vhost.amqp_url).username not in told, "the router's own user is no stranger"
+    by_user = {line.split()[2]: line for line in done.stdout.splitlines() if line.startswith("- user ")}
+    assert "read the key that signs records" in by_user[careless]
+    assert "publish to dlx-router.delay.*" in by_user[careless]
+    assert "delete what the router owns" in by_user[careless]
+    assert "publish to any queue by its name" in by_user[publisher]
+    assert "key" not in by_user[publisher]
+    assert careful not in by_user
+    assert urlsplit(vhost.amqp_url).username not in by_user, "the router's own user is no stranger"
 
 
 @pytest.mark.usefixtures("newest")
@@ -164,9 +164,9 @@ NEEDED = ["^$", ".*", "^a", "b$", "^(a|b)$", "a|b", "^(?:x)$"]
     st.sampled_from(["a", "b", "ab", "x", "xa", "c"]),
 )
 def test_both_find_what_either_finds_and_once_is_enough(had: str, needed: str, name: str) -> None:
-    found = merge.both(had, needed)
-    assert may(found, name) == (may(had, name) or may(needed, name))
-    assert merge.both(found, needed) == found
+    pattern = merge.both(had, needed)
+    assert may(pattern, name) == (may(had, name) or may(needed, name))
+    assert merge.both(pattern, needed) == pattern
 
 
 def test_flags_of_an_expression_stay_its_own() -> None:
@@ -176,9 +176,9 @@ def test_flags_of_an_expression_stay_its_own() -> None:
 @given(st.lists(st.sampled_from(["administrator", "monitoring", "policymaker", "mine"]), unique=True))
 def test_tags_are_added_only(had: list[str]) -> None:
     for needed in ("monitoring", "policymaker"):
-        found = merge.tags(had, needed)
-        assert {*had} <= {*found} <= {*had, needed}
-        assert {needed, "administrator"} & {*found}
+        tags = merge.tags(had, needed)
+        assert {*had} <= {*tags} <= {*had, needed}
+        assert {needed, "administrator"} & {*tags}
 
 
 @pytest.mark.usefixtures("newest")
@@ -189,7 +189,7 @@ def test_who_else_may_write_to_what_attachments_name_is_listed(vhost: Vhost, adm
     urls = {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
     for command in ("permissions", "doctor"):
         done = in_a_process(command, "--policies", str(tmp_path), **urls)
-        said = [line for line in done.stdout.splitlines() if f"user {publisher} " in line]
-        assert len(said) == 1, done.stdout
-        assert "say by x-death where a letter failed (write on old-dlx, named by dead-letter-exchanges)" in said[0]
+        lines = [line for line in done.stdout.splitlines() if f"user {publisher} " in line]
+        assert len(lines) == 1, done.stdout
+        assert "say by x-death where a letter failed (write on old-dlx, named by dead-letter-exchanges)" in lines[0]
         assert other not in done.stdout

@@ -37,15 +37,15 @@ def _everywhere(folder: Path, at: str, port: int) -> dict[str, str]:
     }
 
 
-def _said(router: Router) -> str:
+def _output(router: Router) -> str:
     """All that leaves a router."""
     return router.output + "".join(router.ask(path)[1] for path in ("/readyz", "/livez", "/metrics", "/api/v1/letters"))
 
 
 def _keeps_quiet(router: Router, *words: str, within: float = 20) -> None:
     """The trouble is said, the secrets are not."""
-    eventually(lambda: any(word in _said(router) for word in words), within)
-    assert consistently(lambda: MARK not in _said(router))
+    eventually(lambda: any(word in _output(router) for word in words), within)
+    assert consistently(lambda: MARK not in _output(router))
     assert "Traceback" not in router.output
     assert router.running
 
@@ -141,13 +141,13 @@ def test_a_policy_with_a_mistake_and_a_url_in_it(written: str, command: str, tmp
     text = f"version: 1\npolicies:\n  - {{name: a, queue: q, definition: {{{written}}}}}\n"
     (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
     folder = ["--policies", str(tmp_path)]
-    said = {
+    arguments = {
         "lint": ["policy", "lint", str(tmp_path)],
         "explain": ["policy", "explain", "q", *folder],
         "run": ["run", *folder],
         "permissions": ["permissions", *folder],
     }
-    done = in_a_process(*said[command])
+    done = in_a_process(*arguments[command])
     assert done.returncode == 1
     assert MARK not in done.stdout + done.stderr
 

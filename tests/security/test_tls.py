@@ -84,10 +84,10 @@ def _refused(router: Router, *words: str, look: str = "TLS_CA, TLS_SERVER_NAME")
     eventually(lambda: any(word in router.output.lower() for word in words))
     assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503)
     assert router.ask("/livez")[0] == 200
-    said = router.output + router.ask("/readyz")[1]
-    assert look in said
-    assert "Traceback" not in said
-    assert "guest:guest" not in said
+    output = router.output + router.ask("/readyz")[1]
+    assert look in output
+    assert "Traceback" not in output
+    assert "guest:guest" not in output
     assert router.metric("deliveries_total") == 0
 
 
@@ -166,9 +166,9 @@ def test_a_client_of_an_unknown_authority_is_turned_away(
 def test_a_key_that_is_not_the_certificates_is_named(
     node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
-    one, other = authority.issue("router"), authority.issue("another")
+    own, other = authority.issue("router"), authority.issue("another")
     _refused(
-        start_router(POLICY, wait=False, **_settings(node, authority, Pair(one.certificate, other.key))),
+        start_router(POLICY, wait=False, **_settings(node, authority, Pair(own.certificate, other.key))),
         "key values mismatch",
         look="TLS_KEY",
     )

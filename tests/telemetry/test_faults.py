@@ -49,10 +49,10 @@ def printed(code: str, *, into: int = subprocess.PIPE) -> str:
 @pytest.mark.parametrize("form", ["json", "text"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_fault_of_the_router_is_one_line_of_the_log_by_whatever_way_it_comes(way: str, form: str) -> None:
-    told = printed(PREPARE.format(form=form, level="info") + WAYS[way])
-    assert told.count("\n") == 1, told
-    assert not any(one in told for one in TRACES), told
-    assert "hunter2" not in told
+    output = printed(PREPARE.format(form=form, level="info") + WAYS[way])
+    assert output.count("\n") == 1, output
+    assert not any(trace in output for trace in TRACES), output
+    assert "hunter2" not in output
 
 
 def test_at_debug_the_traceback_is_there() -> None:
@@ -61,12 +61,12 @@ def test_at_debug_the_traceback_is_there() -> None:
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in {"a warning", "a line that cannot be made"}])
 def test_a_fault_of_a_command_is_one_line_too(way: str) -> None:
-    told = printed(f"from dlx_router.telemetry import faults\nfaults.install()\n{WAYS[way]}")
-    assert told.startswith("dlx-router: ")
-    assert "report" in told
-    assert told.count("\n") == 1, told
-    assert not any(one in told for one in TRACES), told
-    assert "hunter2" not in told
+    output = printed(f"from dlx_router.telemetry import faults\nfaults.install()\n{WAYS[way]}")
+    assert output.startswith("dlx-router: ")
+    assert "report" in output
+    assert output.count("\n") == 1, output
+    assert not any(trace in output for trace in TRACES), output
+    assert "hunter2" not in output
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_nobody_who_reads_what_a_command_says_is_no_traceback(command: list[str]
     for way in ("> /dev/full", ">&-", "2>&- >/dev/full", "| true"):
         typed = f"{sys.executable} -m dlx_router {' '.join(command)} {way}"
         done = subprocess.run(typed, shell=True, capture_output=True, text=True, check=False, timeout=30)
-        assert not any(one in done.stdout + done.stderr for one in (*TRACES, "Exception ignored")), done
+        assert not any(trace in done.stdout + done.stderr for trace in (*TRACES, "Exception ignored")), done
 
 
 def test_a_fault_says_what_where_and_what_now(capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,17 +155,17 @@ def test_no_line_holds_what_commands_a_terminal_or_looks_like_a_line(form: str) 
     configure(form, "info", stream)
     log.warning("letter.park", queue=HOSTILE, error=HOSTILE, found={HOSTILE: [HOSTILE]}, cause="größe 订单")
     logging.getLogger("library").warning("said %s", HOSTILE)
-    told = stream.getvalue()
-    assert all(char == "\n" or char.isprintable() for char in told), repr(told)
-    assert told.count("\n") == 2
-    assert "größe 订单" in told
+    output = stream.getvalue()
+    assert all(char == "\n" or char.isprintable() for char in output), repr(output)
+    assert output.count("\n") == 2
+    assert "größe 订单" in output
     try:
         raise ValueError(HOSTILE)  # noqa: TRY301 - its text is what is logged
     except ValueError:
         log.exception("ended")
-    told = stream.getvalue()
-    assert all(char == "\n" or char.isprintable() for char in told), repr(told)
-    assert not any(line.startswith("forged") for line in told.splitlines())
+    output = stream.getvalue()
+    assert all(char == "\n" or char.isprintable() for char in output), repr(output)
+    assert not any(line.startswith("forged") for line in output.splitlines())
 
 
 def test_a_value_of_a_line_is_short(out: io.StringIO) -> None:
@@ -185,5 +185,5 @@ def test_the_text_of_readiness_commands_no_terminal() -> None:
     readiness = Readiness()
     readiness.set("a", f"queue {HOSTILE}")
     readiness.note("b", f"queue {HOSTILE}\n  and more")
-    told = "".join(readiness.reasons() + readiness.notes())
-    assert all(char == "\n" or char.isprintable() for char in told), repr(told)
+    text = "".join(readiness.reasons() + readiness.notes())
+    assert all(char == "\n" or char.isprintable() for char in text), repr(text)

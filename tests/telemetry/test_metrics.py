@@ -10,7 +10,11 @@ Sample = tuple[str, frozenset[tuple[str, str]]]
 
 def samples(metrics: Metrics) -> dict[Sample, float]:
     families = text_string_to_metric_families(metrics.text().decode())
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
@@ -135,9 +139,9 @@ def test_the_counts_of_sources_that_came_and_went_are_bounded_and_none_falls() -
     metrics.deliveries["/", "gone-4999"] += 1
     assert len(metrics.deliveries) < 500
     assert sum(metrics.deliveries.values()) == 5004
-    told = metrics.text().decode()
-    assert 'deliveries_total{source="first",vhost="/"} 3.0' in told
-    assert 'deliveries_total{source="__other__",vhost="/"} 4802.0' in told
+    text = metrics.text().decode()
+    assert 'deliveries_total{source="first",vhost="/"} 3.0' in text
+    assert 'deliveries_total{source="__other__",vhost="/"} 4802.0' in text
 
 
 def test_resubscriptions_of_queues_that_came_and_went_are_bounded_and_none_falls() -> None:
@@ -146,6 +150,6 @@ def test_resubscriptions_of_queues_that_came_and_went_are_bounded_and_none_falls
     for number in range(10 * MAX_QUEUES):
         counts["/", f"q{number}"] += 1
         assert len(counts) <= 2 * MAX_QUEUES + 1
-    told = {"vhost": "/", "queue": "q0", "reason": "not_delivered"}
-    assert value(metrics, "consumer_resubscriptions_total", **told) == 1
-    assert value(metrics, "consumer_resubscriptions_total", **told | {"queue": OTHER}) == 9 * MAX_QUEUES
+    labels = {"vhost": "/", "queue": "q0", "reason": "not_delivered"}
+    assert value(metrics, "consumer_resubscriptions_total", **labels) == 1
+    assert value(metrics, "consumer_resubscriptions_total", **labels | {"queue": OTHER}) == 9 * MAX_QUEUES

@@ -27,9 +27,9 @@ def counts() -> dict[str, int]:
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with Collector() as one:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", one.url)
-        yield one
+    with Collector() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        yield receiver
 
 
 def _traces(counts: dict[str, int], limits: Limits) -> Traces:
@@ -69,17 +69,17 @@ def test_nothing_said_is_the_standards_default_and_empty_is_as_nothing() -> None
 
 
 def test_the_standards_limits_hold() -> None:
-    told = {
+    variables = {
         "OTEL_BSP_MAX_QUEUE_SIZE": "7",
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "3",
         "OTEL_BSP_SCHEDULE_DELAY": "250",
     }
-    assert otel_variables.read(told).limits == Limits(queue=7, batch=3, delay_s=0.25)
+    assert otel_variables.read(variables).limits == Limits(queue=7, batch=3, delay_s=0.25)
 
 
 def test_the_log_names_the_collector_without_its_credentials() -> None:
-    said = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://me:hush@collector.example.com:4318/v1?key=hush"}
-    assert otel_variables.read(said).collector == "https://collector.example.com:4318"
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://me:hush@collector.example.com:4318/v1?key=hush"}
+    assert otel_variables.read(variables).collector == "https://collector.example.com:4318"
 
 
 @pytest.mark.parametrize(("name", "value"), [("OTEL_SDK_DISABLED", "True"), ("OTEL_TRACES_EXPORTER", "none")])

@@ -18,41 +18,41 @@ HOSTILE: Final = (
 )
 
 
-def of(one: Message, form: str, console: str | None = CONSOLE) -> Any:
-    kind, body = rendered(one, form, "dlx-router", console)
+def of(notice: Message, form: str, console: str | None = CONSOLE) -> Any:
+    kind, body = rendered(notice, form, "dlx-router", console)
     assert kind.startswith("application/")
     return json.loads(body)
 
 
 @pytest.mark.parametrize("kind", EVENTS)
 def test_a_cloud_event_has_what_version_1_0_asks_for(kind: str) -> None:
-    one = of(message(kind), "cloudevents")
+    event = of(message(kind), "cloudevents")
     assert rendered(message(kind), "cloudevents", "p", None)[0].startswith("application/cloudevents+json")
-    assert one["specversion"] == "1.0"
-    assert all(isinstance(one[name], str) and one[name] for name in ("id", "source", "type"))
-    assert one["type"] == f"dlx-router.{kind}"
-    assert datetime.fromisoformat(one["time"]).timestamp() == 1_700_000_000
-    assert one["datacontenttype"] == "application/json"
-    assert one["data"]["link"].startswith(CONSOLE)
-    assert one["data"]["command"].startswith("dlx-router ")
-    assert {name for name in one if not (name.islower() and name.isalnum())} == set(), "names of attributes"
+    assert event["specversion"] == "1.0"
+    assert all(isinstance(event[name], str) and event[name] for name in ("id", "source", "type"))
+    assert event["type"] == f"dlx-router.{kind}"
+    assert datetime.fromisoformat(event["time"]).timestamp() == 1_700_000_000
+    assert event["datacontenttype"] == "application/json"
+    assert event["data"]["link"].startswith(CONSOLE)
+    assert event["data"]["command"].startswith("dlx-router ")
+    assert {name for name in event if not (name.islower() and name.isalnum())} == set(), "names of attributes"
 
 
 @pytest.mark.parametrize("kind", EVENTS)
 def test_slack_gets_blocks_within_its_limits(kind: str) -> None:
-    one = of(message(kind), "slack")
-    assert one["text"]
-    assert len(one["blocks"]) <= 50
-    assert one["blocks"][0]["type"] == "header"
-    assert len(one["blocks"][0]["text"]["text"]) <= 150
-    assert one["blocks"][-1]["text"]["text"].startswith(f"<{CONSOLE}")
+    payload = of(message(kind), "slack")
+    assert payload["text"]
+    assert len(payload["blocks"]) <= 50
+    assert payload["blocks"][0]["type"] == "header"
+    assert len(payload["blocks"][0]["text"]["text"]) <= 150
+    assert payload["blocks"][-1]["text"]["text"].startswith(f"<{CONSOLE}")
 
 
 @pytest.mark.parametrize("kind", EVENTS)
 def test_teams_gets_an_adaptive_card_as_its_workflows_take_it(kind: str) -> None:
-    one = of(message(kind), "teams")
-    assert one["type"] == "message"
-    (attachment,) = one["attachments"]
+    payload = of(message(kind), "teams")
+    assert payload["type"] == "message"
+    (attachment,) = payload["attachments"]
     assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
     card = attachment["content"]
     assert (card["type"], card["version"]) == ("AdaptiveCard", "1.4")
@@ -82,12 +82,12 @@ def _hostile(count: int = 1) -> Message:
 
 
 def test_slack_shows_what_others_wrote_as_text() -> None:
-    one = of(_hostile(), "slack")
-    assert "<" not in one["text"]
-    markup = [text for text in _texts(one) if text.get("type") == "mrkdwn"]
+    payload = of(_hostile(), "slack")
+    assert "<" not in payload["text"]
+    markup = [text for text in _texts(payload) if text.get("type") == "mrkdwn"]
     assert len(markup) == 1
     assert markup[0]["text"] == f"<{CONSOLE}/groups/g1|Look at it>"
-    written = "".join(text["text"] for text in _texts(one) if isinstance(text.get("text"), str))
+    written = "".join(text["text"] for text in _texts(payload) if isinstance(text.get("text"), str))
     assert set("\x1b\u202e").isdisjoint(written)
 
 
@@ -98,26 +98,24 @@ def test_teams_shows_what_others_wrote_in_runs_of_text_only() -> None:
     assert all(set("\x1b\u202e").isdisjoint(run["text"]) for run in runs)
 
 
-def _texts(one: Any) -> list[dict[str, Any]]:
-    if isinstance(one, list):
-        return [found for inner in one for found in _texts(inner)]
-    if not isinstance(one, dict):
+def _texts(part: Any) -> list[dict[str, Any]]:
+    if isinstance(part, list):
+        return [text for inner in part for text in _texts(inner)]
+    if not isinstance(part, dict):
         return []
-    return [one, *(found for inner in one.values() for found in _texts(inner))]
+    return [part, *(text for inner in part.values() for text in _texts(inner))]
 
 
 @given(st.text(max_size=600), st.sampled_from(["cloudevents", "slack", "teams"]), st.integers(1, MAX_ITEMS))
 def test_no_text_makes_a_message_too_large_for_its_receiver(text: str, form: str, items: int) -> None:
     item = dict.fromkeys(("group", "failed_queue"), text[:255])
     item |= dict.fromkeys(("reason", "error_type", "message", "frame"), shortened(text))
-    one = Message("m", "group.opened", "/", 0, items, (item,) * items)
-    kind, body = rendered(one, form, "p", CONSOLE)
+    notice = Message("m", "group.opened", "/", 0, items, (item,) * items)
+    kind, body = rendered(notice, form, "p", CONSOLE)
     limit = {"teams": 28_000 * 6, "slack": 60_000, "cloudevents": 256_000}[form]  # \uXXXX counts six times here
     assert len(body) <= limit
     if form == "slack":
         assert all(
-            len(found.get("text", "")) <= 3000
-            for found in _texts(json.loads(body))
-            if isinstance(found.get("text"), str)
+            len(part.get("text", "")) <= 3000 for part in _texts(json.loads(body)) if isinstance(part.get("text"), str)
         )
     assert kind

@@ -41,7 +41,7 @@ class Names:
 
 
 def endpoint(url: str, *allowed: str, form: str = "cloudevents", **more: Any) -> Endpoint:
-    networks = tuple(ip_network(one) for one in allowed or ("127.0.0.0/8",))
+    networks = tuple(ip_network(network) for network in allowed or ("127.0.0.0/8",))
     return Endpoint("e", "host", url, form, ALL_EVENTS, allowed=networks, secrets=(secret_bytes(SECRET),), **more)
 
 
@@ -147,10 +147,10 @@ def test_whatever_url_a_file_may_have_nothing_is_raised_and_nothing_of_it_told(r
 def test_no_text_of_others_makes_a_header(odd: str) -> None:
     """The id of a message comes out of the journal where an earlier leader told it."""
     with Receiver() as receiver:
-        told = replace(message("group.opened"), id=odd, items=({"failed_queue": odd, "message": odd},))
-        answer = asyncio.run(Sender("p", None, 1).send(endpoint(receiver.url(f"/{HIDDEN}")), told))
+        notice = replace(message("group.opened"), id=odd, items=({"failed_queue": odd, "message": odd},))
+        answer = asyncio.run(Sender("p", None, 1).send(endpoint(receiver.url(f"/{HIDDEN}")), notice))
     assert HIDDEN not in str(answer)
-    assert [one for post in receiver.posts for one in post.headers if "evil" in one] == []
+    assert [header for post in receiver.posts for header in post.headers if "evil" in header] == []
     assert answer.taken is bool(receiver.posts)
 
 
@@ -255,10 +255,10 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_endpoint_tells_neither_its_url_nor_its_secrets() -> None:
-    one = endpoint(f"https://hooks.example/{HIDDEN}")
-    assert HIDDEN not in f"{one} {one!r}"
-    assert str(secret_bytes(SECRET)) not in repr(one)
-    assert OTHER not in repr(one)
+    target = endpoint(f"https://hooks.example/{HIDDEN}")
+    assert HIDDEN not in f"{target} {target!r}"
+    assert str(secret_bytes(SECRET)) not in repr(target)
+    assert OTHER not in repr(target)
 
 
 async def test_requests_are_made_in_a_thread_whose_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:

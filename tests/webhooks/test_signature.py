@@ -22,17 +22,17 @@ BODIES = st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=3)
 @given(st.binary(min_size=24, max_size=64))
 def test_the_own_library_of_the_specification_takes_our_signature(key: bytes) -> None:
     body, secret = b'{"specversion":"1.0"}', f"whsec_{base64.b64encode(key).decode()}"
-    found = headers("msg_1", int(time.time()), body, (secret_bytes(secret),))
-    assert Webhook(secret).verify(body, found) == {"specversion": "1.0"}
+    signed = headers("msg_1", int(time.time()), body, (secret_bytes(secret),))
+    assert Webhook(secret).verify(body, signed) == {"specversion": "1.0"}
 
 
 def test_what_was_changed_or_is_old_is_not_taken() -> None:
     now = int(time.time())
-    found = headers("msg_1", now, b"{}", (secret_bytes(SECRET),))
+    signed = headers("msg_1", now, b"{}", (secret_bytes(SECRET),))
     for body, changed in (
-        (b'{"a":1}', found),
-        (b"{}", {**found, "webhook-id": "msg_2"}),
-        (b"{}", {**found, "webhook-timestamp": str(now + 1)}),
+        (b'{"a":1}', signed),
+        (b"{}", {**signed, "webhook-id": "msg_2"}),
+        (b"{}", {**signed, "webhook-timestamp": str(now + 1)}),
         (b"{}", headers("msg_1", now - 600, b"{}", (secret_bytes(SECRET),))),
         (b"{}", headers("msg_1", now, b"{}", (secret_bytes(OTHER),))),
         (b"{}", headers("msg_1", now, b"{}", ())),
@@ -42,9 +42,9 @@ def test_what_was_changed_or_is_old_is_not_taken() -> None:
 
 
 def test_while_a_secret_is_changed_both_are_signed_with() -> None:
-    found = headers("msg_1", int(time.time()), b"{}", (secret_bytes(SECRET), secret_bytes(OTHER)))
+    signed = headers("msg_1", int(time.time()), b"{}", (secret_bytes(SECRET), secret_bytes(OTHER)))
     for secret in (SECRET, OTHER):
-        assert Webhook(secret).verify(b"{}", found) == {}
+        assert Webhook(secret).verify(b"{}", signed) == {}
 
 
 def test_the_example_of_the_page_checks_what_is_sent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,9 +19,9 @@ POLICIES = Path(__file__).parents[3] / "policies"
 def effective(definition: str, folder: Path) -> Effective:
     text = f"version: 1\npolicies: [{{name: a, match: '#', definition: {definition}}}]\n"
     (folder / "p.yaml").write_text(text)
-    found = load_policies(folder).policies.resolve(vhost="/", queue="q", reason="rejected", queue_type=None)
-    assert found is not None
-    return found
+    policy = load_policies(folder).policies.resolve(vhost="/", queue="q", reason="rejected", queue_type=None)
+    assert policy is not None
+    return policy
 
 
 def test_explain_shows_keys_sources_waits_and_targets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,9 +44,9 @@ def test_what_is_none(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.text(max_size=60).map(lambda text: f"http://{text}") | st.text(max_size=60))
-def test_whatever_is_said_is_an_address_or_an_error(said: str) -> None:
+def test_whatever_is_said_is_an_address_or_an_error(text: str) -> None:
     try:
-        url = checked(said)
+        url = checked(text)
     except ValueError:
         return
     assert url.isascii()

@@ -39,23 +39,23 @@ def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Import:
         folder.mkdir(exist_ok=True)
         source.write_text(text, encoding="utf-8")
         assert run(source, Origin(origin)) == 0
-        said = capsys.readouterr()
-        (folder / "p.yaml").write_text(said.out, encoding="utf-8")
+        printed = capsys.readouterr()
+        (folder / "p.yaml").write_text(printed.out, encoding="utf-8")
         policies = load_policies(folder).policies
 
         def effective(queue: str, reason: str = "rejected", vhost: str = "/") -> Effective:
-            found = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=None)
-            assert found is not None, said.out
-            return found
+            policy = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=None)
+            assert policy is not None, printed.out
+            return policy
 
-        effective.report = said.err  # type: ignore[attr-defined]  # the output, beside it
+        effective.report = printed.err  # type: ignore[attr-defined]  # the output, beside it
         return effective
 
     return go
 
 
-def report(found: Any) -> str:
-    return str(found.report)
+def report(policy_of: Any) -> str:
+    return str(policy_of.report)
 
 
 EXCHANGES = st.sampled_from(["", "dlx", "amq.fanout", "dlx-router.inbox", "dlx-router.\ninbox", "\rdlx-router.return"])
@@ -84,7 +84,9 @@ BROKERS = st.fixed_dictionaries(
                 {
                     "name": st.sampled_from(["orders", "orders.dead", "dead", "dlx-router.inbox"]),
                     "vhost": st.just("/"),
-                    "arguments": DEFINITIONS.map(lambda one: {f"x-{key}": value for key, value in one.items()}),
+                    "arguments": DEFINITIONS.map(
+                        lambda definition: {f"x-{key}": value for key, value in definition.items()}
+                    ),
                 }
             ),
             max_size=4,
@@ -101,9 +103,9 @@ def test_what_an_import_writes_passes_lint_and_what_it_cannot_carry_is_said(
     source, folder = tmp_path / "broker.json", tmp_path / "law"
     folder.mkdir(exist_ok=True)
     source.write_text(json.dumps(broker), encoding="utf-8")
-    code, said = run(source, Origin("rabbitmq")), capsys.readouterr()
-    assert code == 0, said.err
-    (folder / "p.yaml").write_text(said.out, encoding="utf-8")
+    code, printed = run(source, Origin("rabbitmq")), capsys.readouterr()
+    assert code == 0, printed.err
+    (folder / "p.yaml").write_text(printed.out, encoding="utf-8")
     load_policies(folder)  # raises what `policy lint` would refuse
 
 
@@ -111,9 +113,9 @@ def test_an_exchange_of_the_router_is_not_carried_over_and_the_report_says_so(im
     definition = {"dead-letter-exchange": "dlx-router.inbox", "max-length": 5}
     mine = {"name": "mine", "pattern": "^orders", "apply-to": "queues", "definition": definition}
     other = {"name": "other", "pattern": "^mail", "apply-to": "queues", "definition": {"dead-letter-exchange": "dlx"}}
-    found = imported("rabbitmq", json.dumps({"policies": [mine, other]}))
-    assert "policy mine: would be an error (DLX116)" in report(found)
-    assert found("mail").dead_letter_exchange == "dlx"
+    policy_of = imported("rabbitmq", json.dumps({"policies": [mine, other]}))
+    assert "policy mine: would be an error (DLX116)" in report(policy_of)
+    assert policy_of("mail").dead_letter_exchange == "dlx"
 
 
 def test_artemis_delays_double_up_to_the_longest(imported: Import) -> None:
@@ -143,14 +145,14 @@ def test_artemis_dead_letter_address_after_three_attempts(imported: Import) -> N
 
 
 def test_artemis_global_address_and_one_without_limit(imported: Import) -> None:
-    found = imported(
+    policy_of = imported(
         "artemis",
         artemis(
             setting("#", dead_letter_address="DLA", max_delivery_attempts=3), setting("hot", max_delivery_attempts=-1)
         ),
     )
-    assert (found("cold").max_attempts, found("hot").max_attempts) == (3, -1)
-    assert found("hot").dead_letter_exchange == "DLA"
+    assert (policy_of("cold").max_attempts, policy_of("hot").max_attempts) == (3, -1)
+    assert policy_of("hot").dead_letter_exchange == "DLA"
 
 
 def test_artemis_creates_queues_with_prefix_and_suffix(imported: Import) -> None:
@@ -166,15 +168,15 @@ def test_artemis_creates_queues_with_prefix_and_suffix(imported: Import) -> None
 
 
 def test_artemis_without_an_address_would_delete_and_ours_keeps_and_says_so(imported: Import) -> None:
-    found = imported("artemis", artemis(setting("q", max_delivery_attempts=3, max_redelivery_records=5)))
-    assert (found("q").auto_create, found("q").discard) == (True, False)
-    assert "Artemis would delete" in report(found)
-    assert "max-redelivery-records: is not needed" in report(found)
+    policy_of = imported("artemis", artemis(setting("q", max_delivery_attempts=3, max_redelivery_records=5)))
+    assert (policy_of("q").auto_create, policy_of("q").discard) == (True, False)
+    assert "Artemis would delete" in report(policy_of)
+    assert "max-redelivery-records: is not needed" in report(policy_of)
 
 
 def test_artemis_expiry_address_is_for_expired_letters_only(imported: Import) -> None:
-    found = imported("artemis", artemis(setting("q", dead_letter_address="D", expiry_address="E")))
-    assert (found("q").dead_letter_exchange, found("q", "expired").dead_letter_exchange) == ("D", "E")
+    policy_of = imported("artemis", artemis(setting("q", dead_letter_address="D", expiry_address="E")))
+    assert (policy_of("q").dead_letter_exchange, policy_of("q", "expired").dead_letter_exchange) == ("D", "E")
 
 
 @pytest.mark.parametrize("origin", ["sqs", "yandex"])
@@ -189,12 +191,12 @@ def test_a_redrive_policy_with_number_or_text(origin: str, count: int | str, imp
             "DelaySeconds": "0",
         }
     }
-    found = imported(origin, json.dumps(attributes))
-    policy = found("orders")
+    policy_of = imported(origin, json.dumps(attributes))
+    policy = policy_of("orders")
     assert (policy.max_attempts, policy.delay_ms, policy.dead_letter_exchange) == (5, 30_000, "")
     assert policy.routing_key is not None
     assert policy.routing_key.text == "failed"
-    assert "DelaySeconds: delays every message" in report(found)
+    assert "DelaySeconds: delays every message" in report(policy_of)
 
 
 def test_a_fifo_queue_stays_one(imported: Import) -> None:
@@ -213,17 +215,17 @@ def test_rabbitmq_policies_win_alone_and_try_nothing_again(imported: Import) -> 
         {"vhost": "/", "name": "less", "pattern": "^a", "apply-to": "queues", "definition": {"message-ttl": 5, "ha-mode": "all"}, "priority": 1},
         {"vhost": "/", "name": "x", "pattern": ".*", "apply-to": "exchanges", "definition": {"alternate-exchange": "y"}, "priority": 0},
     ], "queues": [{"name": "argued", "vhost": "/", "durable": True, "arguments": {"x-dead-letter-exchange": "some.exchange.name", "x-dead-letter-routing-key": "bar"}}]}  # fmt: skip
-    found = imported("rabbitmq", json.dumps(definitions))
-    policy = found("a")
+    policy_of = imported("rabbitmq", json.dumps(definitions))
+    policy = policy_of("a")
     assert (policy.dead_letter_exchange, policy.retry_on) == ("my-dlx", frozenset())
     assert "message-ttl" not in policy.settings, "one policy wins, in RabbitMQ"
-    argued = found("argued")
+    argued = policy_of("argued")
     assert (argued.dead_letter_exchange, argued.routing_key.text if argued.routing_key else "") == (
         "some.exchange.name",
         "bar",
     )
     assert all(
-        words in report(found) for words in ("DLX201", "ha-mode: is not about dead letters", "applies to exchanges")
+        words in report(policy_of) for words in ("DLX201", "ha-mode: is not about dead letters", "applies to exchanges")
     )
 
 
@@ -246,16 +248,16 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("origin", "text", "why"), BAD, ids=[f"{one[0]}-{one[2]}" for one in BAD])
+@pytest.mark.parametrize(("origin", "text", "why"), BAD, ids=[f"{row[0]}-{row[2]}" for row in BAD])
 def test_bad_input_is_said_and_nothing_is_written(
     origin: str, text: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "source").write_text(text, encoding="utf-8")
     assert run(tmp_path / "source", Origin(origin)) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert any(one in said.err for one in why.split("|"))
-    assert "Traceback" not in said.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert any(words in printed.err for words in why.split("|"))
+    assert "Traceback" not in printed.err
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,13 +291,13 @@ def loop(**more: Any) -> dict[str, Any]:
     work = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "emails.retry"}
     queues = [("emails", work), ("emails.retry", back), ("emails.dead", {})]
     return {
-        "queues": [{"name": name, "vhost": "/", "durable": True, "arguments": said} for name, said in queues]
+        "queues": [{"name": name, "vhost": "/", "durable": True, "arguments": arguments} for name, arguments in queues]
     } | more
 
 
 def test_a_retry_loop_of_queue_arguments_becomes_a_wait(imported: Import) -> None:
-    found = imported("rabbitmq", json.dumps(loop()))
-    emails = found("emails")
+    policy_of = imported("rabbitmq", json.dumps(loop()))
+    emails = policy_of("emails")
     assert (emails.delay_ms, emails.cap_ms, emails.max_attempts, "rejected" in emails.retry_on) == (
         30_000,
         30_000,
@@ -303,9 +305,9 @@ def test_a_retry_loop_of_queue_arguments_becomes_a_wait(imported: Import) -> Non
         True,
     )
     assert emails.auto_create
-    assert "queue emails: its letters wait 30000 ms in emails.retry and come back for ever" in report(found)
-    assert "the loop is in its arguments" in report(found)
-    assert "if somebody consumes it, take policy adopted-emails out" in report(found)
+    assert "queue emails: its letters wait 30000 ms in emails.retry and come back for ever" in report(policy_of)
+    assert "the loop is in its arguments" in report(policy_of)
+    assert "if somebody consumes it, take policy adopted-emails out" in report(policy_of)
 
 
 def test_a_retry_loop_of_policies_and_exchanges_becomes_a_wait_that_wins(imported: Import) -> None:
@@ -341,18 +343,18 @@ def test_a_retry_loop_of_policies_and_exchanges_becomes_a_wait_that_wins(importe
             },
         ],
     }
-    found = imported("rabbitmq", json.dumps(definitions))
-    assert found("mail").delay_ms == 500
-    assert (found("mail").settings["max-length"].value, found("mail").dead_letter_exchange) == (9, None)
-    assert found("other").dead_letter_exchange == "retry", "what is no loop is carried over as it was"
+    policy_of = imported("rabbitmq", json.dumps(definitions))
+    assert policy_of("mail").delay_ms == 500
+    assert (policy_of("mail").settings["max-length"].value, policy_of("mail").dead_letter_exchange) == (9, None)
+    assert policy_of("other").dead_letter_exchange == "retry", "what is no loop is carried over as it was"
 
 
 def test_a_queue_that_only_publishers_let_wait_is_told(imported: Import) -> None:
     definitions = loop()
     definitions["queues"][0]["arguments"] = {}
-    found = imported("rabbitmq", json.dumps(definitions))
+    policy_of = imported("rabbitmq", json.dumps(definitions))
     assert "queue emails.retry: waits 30000 ms and leads to emails, and no queue's dead letters go there" in report(
-        found
+        policy_of
     )
 
 

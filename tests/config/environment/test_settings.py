@@ -108,9 +108,9 @@ ADDRESSES = [
 def test_an_amqp_url_is_read_as_other_clients_read_it(
     url: str, hosts: tuple[tuple[str, int], ...], user: str, password: str, vhost: str, *, tls: bool
 ) -> None:
-    found = broker_address(url)
-    assert (found.hosts, found.user, found.password.get_secret_value()) == (hosts, user, password)
-    assert (found.vhost, found.tls) == (vhost, tls)
+    address = broker_address(url)
+    assert (address.hosts, address.user, address.password.get_secret_value()) == (hosts, user, password)
+    assert (address.vhost, address.tls) == (vhost, tls)
 
 
 BAD_URLS = """
@@ -133,10 +133,10 @@ def test_a_bad_url_is_refused_without_being_repeated(url: str, monkeypatch: pyte
 def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
     for url in (text, f"amqp://{text}"):
         try:
-            said = f"write {broker_address(url).hosts}"
+            message = f"write {broker_address(url).hosts}"
         except ValueError as error:
-            said = str(error)
-        assert "write" in said or "encode" in said
+            message = str(error)
+        assert "write" in message or "encode" in message
 
 
 PROBLEMS = [

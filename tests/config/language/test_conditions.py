@@ -84,8 +84,8 @@ def test_a_body_that_is_no_json_has_no_places() -> None:
 
 
 def test_what_it_asks_of_the_message_is_known() -> None:
-    one = condition('header("a") == header(r"b") && body("/x") == 1 && header("a") != \'header("c")\'')
-    assert (one.headers, one.pointers) == (("a", "b"), ("/x",))
+    parsed = condition('header("a") == header(r"b") && body("/x") == 1 && header("a") != \'header("c")\'')
+    assert (parsed.headers, parsed.pointers) == (("a", "b"), ("/x",))
 
 
 PLACES: Final = [
@@ -117,10 +117,10 @@ def test_a_finding_has_file_line_and_column(tmp_path: Path, written: str, column
 
 
 def test_a_hostile_message_costs_no_time() -> None:
-    one = condition('header("x").matches("^(a+)+$")')
+    parsed = condition('header("x").matches("^(a+)+$")')
     seen = view(letter(header=lambda _: "a" * 100_000 + "b"), 1, NOW)
     began = time.perf_counter()
-    assert not one.holds(seen)
+    assert not parsed.holds(seen)
     assert time.perf_counter() - began < 1
 
 

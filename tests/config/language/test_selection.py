@@ -21,23 +21,25 @@ SELECTORS = st.one_of(
 
 
 def policies(selectors: list[Selector]) -> list[Policy]:
-    return [Policy(str(at), one, Source(str(at), "p", at), priority=at % 3) for at, one in enumerate(selectors)]
+    return [
+        Policy(str(at), selector, Source(str(at), "p", at), priority=at % 3) for at, selector in enumerate(selectors)
+    ]
 
 
 @given(st.lists(SELECTORS, max_size=12), NAMES)
 def test_a_set_selects_what_its_policies_select_in_their_order(selectors: list[Selector], queue: str) -> None:
     written = policies(selectors)
-    alone = tuple(one for one in ordered(written).policies if one.selector.fits(queue))
-    for found in (ordered(written), ordered(written, search_all=search_all)):
-        assert found.chain(vhost="/", queue=queue, queue_type=None) == alone
+    alone = tuple(policy for policy in ordered(written).policies if policy.selector.fits(queue))
+    for policy_set in (ordered(written), ordered(written, search_all=search_all)):
+        assert policy_set.chain(vhost="/", queue=queue, queue_type=None) == alone
 
 
 def test_names_of_any_bytes_are_searched() -> None:
     odd = b"\xff.a".decode(errors="surrogateescape")
-    found = PolicySet(
+    policy_set = PolicySet(
         tuple(policies([Selector(SelectorKind.PATTERN, "a$", Search(compiled("a$")))])), search_all=search_all
     )
-    assert len(found.chain(vhost="/", queue=odd, queue_type=None)) == 1
+    assert len(policy_set.chain(vhost="/", queue=odd, queue_type=None)) == 1
 
 
 def test_a_thousand_policies_and_ten_thousand_queues_are_resolved_within_a_second(tmp_path: Path) -> None:
@@ -45,10 +47,10 @@ def test_a_thousand_policies_and_ten_thousand_queues_are_resolved_within_a_secon
     words = [Selector(SelectorKind.MATCH, f"*.{at}.#" if at % 2 else f"#.w{at}.*") for at in range(300)]
     texts = [rf"^mail\.[a-z]+\.{at}$" for at in range(200)]
     patterns = [Selector(SelectorKind.PATTERN, text, Search(compiled(text))) for text in texts]
-    found = ordered(policies([*exact, *words, *patterns]), search_all=search_all)
+    policy_set = ordered(policies([*exact, *words, *patterns]), search_all=search_all)
     began = time.process_time()
     for at in range(10_000):
-        found.resolve(
+        policy_set.resolve(
             vhost="/", queue=f"{('orders', 'mail')[at % 2]}.{at % 700}.new", reason="rejected", queue_type=None
         )
     assert time.process_time() - began < 1.0

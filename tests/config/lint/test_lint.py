@@ -144,22 +144,24 @@ def test_lint_says_what_policies_mean_together(
         f"version: 1\npolicies:{chr(10) if policies[0] == chr(45) else chr(32)}{policies}\n"
     )
     try:
-        found = load_policies(tmp_path).warnings
+        findings = load_policies(tmp_path).warnings
     except PolicyErrors as error:
-        found = error.findings
-    assert [(one.code, one.line) for one in found] == [(code, line) for code, line, _ in expected], found
-    assert all(words in one.message for one, (_, _, words) in zip(found, expected, strict=True))
+        findings = error.findings
+    assert [(finding.code, finding.line) for finding in findings] == [(code, line) for code, line, _ in expected], (
+        findings
+    )
+    assert all(words in finding.message for finding, (_, _, words) in zip(findings, expected, strict=True))
 
 
 def test_what_is_the_routers_own_begins_with_its_prefix(tmp_path: Path) -> None:
     rows = [
-        f"- {{name: {one}, queue: {one}, definition: {{dead-letter-exchange: {one}.inbox}}}}"
-        for one in ("dlx-router", "mine")
+        f"- {{name: {name}, queue: {name}, definition: {{dead-letter-exchange: {name}.inbox}}}}"
+        for name in ("dlx-router", "mine")
     ]
     (tmp_path / "p.yaml").write_text("\n".join(["version: 1", "policies:", *rows]))
     with pytest.raises(PolicyErrors) as raised:
         load_policies(tmp_path, Names("mine"))
-    assert [(one.code, one.line) for one in raised.value.findings] == [("DLX116", 4)]
+    assert [(finding.code, finding.line) for finding in raised.value.findings] == [("DLX116", 4)]
 
 
 @pytest.mark.parametrize(
@@ -177,12 +179,12 @@ def test_what_is_the_routers_own_begins_with_its_prefix(tmp_path: Path) -> None:
 def test_a_relay_never_leads_to_what_is_the_routers_own(forward: str, said: str, tmp_path: Path) -> None:
     attachment = f"  - {{queue: entry, mode: relay, forward-to: {forward}}}"
     (tmp_path / "p.yaml").write_text(f"version: 1\npolicies: []\nattachments:\n{attachment}\n")
-    found: list[tuple[str, int, bool]] = []
+    findings: list[tuple[str, int, bool]] = []
     try:
         load_policies(tmp_path)
     except PolicyErrors as error:
-        found = [(one.code, one.line, said in one.message) for one in error.findings]
-    assert found == ([("DLX116", 4, True)] if said else [])
+        findings = [(finding.code, finding.line, said in finding.message) for finding in error.findings]
+    assert findings == ([("DLX116", 4, True)] if said else [])
 
 
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=5).map(".".join)
@@ -190,11 +192,11 @@ QUEUES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5).map(
 
 
 @given(PATTERNS, PATTERNS, QUEUES)
-def test_patterns_that_share_a_queue_are_said_to_meet(one: str, other: str, queue: str) -> None:
+def test_patterns_that_share_a_queue_are_said_to_meet(pattern: str, other: str, queue: str) -> None:
     words = queue.split(".")
-    if words_match(one.split("."), words) and words_match(other.split("."), words):
-        assert words_meet(one.split("."), other.split("."))
-    assert words_meet(one.split("."), other.split(".")) == words_meet(other.split("."), one.split("."))
+    if words_match(pattern.split("."), words) and words_match(other.split("."), words):
+        assert words_meet(pattern.split("."), other.split("."))
+    assert words_meet(pattern.split("."), other.split(".")) == words_meet(other.split("."), pattern.split("."))
 
 
 @given(PATTERNS, PATTERNS, QUEUES)

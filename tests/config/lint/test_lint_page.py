@@ -12,7 +12,7 @@ from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "lint.md").read_text(encoding="utf-8")
 SECTIONS: Final = {
-    found[1]: found[2] for found in re.finditer(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    section[1]: section[2] for section in re.finditer(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }
 CODES: Final = sorted(
     {value for value in vars(findings).values() if isinstance(value, str) and re.fullmatch("DLX[0-9]{3}", value)}
@@ -48,15 +48,15 @@ def test_a_section_says_how_bad_it_is_what_it_means_and_the_way_out(code: str) -
 @pytest.mark.parametrize("code", sorted(code for code in CODES if code != UNREADABLE and code < "DLX200"))
 def test_the_first_example_is_found_and_the_second_is_sound(code: str, tmp_path: Path) -> None:
     wrong, right = _examples(code)
-    found = _findings(tmp_path, wrong)
-    assert {one.code for one in found} == {code}
-    said = "Error" if found[0].severity is Severity.ERROR else "Warning"
-    assert SECTIONS[code].startswith(f"\n{said}: ")
-    assert all(f" {code}: " in str(one) for one in found), "what is printed leads to the section"
+    problems = _findings(tmp_path, wrong)
+    assert {finding.code for finding in problems} == {code}
+    severity = "Error" if problems[0].severity is Severity.ERROR else "Warning"
+    assert SECTIONS[code].startswith(f"\n{severity}: ")
+    assert all(f" {code}: " in str(finding) for finding in problems), "what is printed leads to the section"
     assert _findings(tmp_path, right) == ()
 
 
 def test_a_folder_that_is_not_there_is_the_example_of_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(PolicyErrors) as raised:
         load_policies(tmp_path / "nowhere")
-    assert [one.code for one in raised.value.findings] == [UNREADABLE]
+    assert [finding.code for finding in raised.value.findings] == [UNREADABLE]

@@ -15,9 +15,9 @@ def test_text_is_a_line_each_with_place_and_code() -> None:
 
 
 def test_json_counts_errors_and_warnings() -> None:
-    found = json.loads(as_json([ODD, PLAIN]))
-    assert (found["errors"], found["warnings"], len(found["findings"])) == (1, 1, 2)
-    assert found["findings"][0] == {
+    document = json.loads(as_json([ODD, PLAIN]))
+    assert (document["errors"], document["warnings"], len(document["findings"])) == (1, 1, 2)
+    assert document["findings"][0] == {
         "code": "DLX007",
         "severity": "error",
         "file": ODD.file,
@@ -34,22 +34,22 @@ def test_github_gets_one_command_a_line_whatever_names_and_messages_hold() -> No
 
 
 def test_sarif_names_a_rule_for_each_code_and_a_place_for_each_finding() -> None:
-    found = json.loads(as_sarif([ODD, PLAIN]))
-    assert found["version"] == "2.1.0"
-    (run,) = found["runs"]
+    document = json.loads(as_sarif([ODD, PLAIN]))
+    assert document["version"] == "2.1.0"
+    (run,) = document["runs"]
     rules = run["tool"]["driver"]["rules"]
-    assert [one["id"] for one in rules] == sorted(TITLES)
+    assert [rule["id"] for rule in rules] == sorted(TITLES)
     assert rules[0]["help"]["text"] == "docs/lint.md#dlx001"
-    assert [(one["ruleId"], one["level"], one["message"]["text"]) for one in run["results"]] == [
+    assert [(result["ruleId"], result["level"], result["message"]["text"]) for result in run["results"]] == [
         ("DLX007", "error", ODD.message),
         ("DLX101", "warning", "ties"),
     ]
-    places = [one["locations"][0]["physicalLocation"] for one in run["results"]]
-    assert [one["artifactLocation"]["uri"] for one in places] == [
+    places = [result["locations"][0]["physicalLocation"] for result in run["results"]]
+    assert [place["artifactLocation"]["uri"] for place in places] == [
         "policies/a%2Cb%3A%2050%25.yaml",
         "file:///etc/policies/p.yaml",
     ]
-    assert [one["region"]["startLine"] for one in places] == [7, 3]
+    assert [place["region"]["startLine"] for place in places] == [7, 3]
 
 
 def test_sarif_without_findings_is_still_a_run() -> None:

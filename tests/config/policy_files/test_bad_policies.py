@@ -207,25 +207,25 @@ def findings(folder: Path, text: str | bytes) -> list[tuple[str, int, str]]:
     (folder / "p.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(PolicyErrors) as raised:
         load_policies(folder)
-    return [(one.code, one.line, one.message) for one in raised.value.findings]
+    return [(finding.code, finding.line, finding.message) for finding in raised.value.findings]
 
 
 @pytest.mark.parametrize(("text", "code", "line", "words"), IN_A_DEFINITION)
 def test_a_definition_that_is_wrong_is_refused_with_code_line_and_help(
     text: str, code: str, line: int, words: str, tmp_path: Path
 ) -> None:
-    found = findings(tmp_path, HEAD + "      " + text)
-    assert [(one[0], one[1]) for one in found] == [(code, line)], found
-    assert words in found[0][2]
+    problems = findings(tmp_path, HEAD + "      " + text)
+    assert [(problem[0], problem[1]) for problem in problems] == [(code, line)], problems
+    assert words in problems[0][2]
 
 
 @pytest.mark.parametrize(("text", "code", "line", "words"), WHOLE_FILES)
 def test_a_file_that_is_wrong_is_refused_with_code_line_and_help(
     text: str, code: str, line: int, words: str, tmp_path: Path
 ) -> None:
-    found = findings(tmp_path, text)
-    assert [(one[0], one[1]) for one in found] == [(code, line)], found
-    assert words in found[0][2]
+    problems = findings(tmp_path, text)
+    assert [(problem[0], problem[1]) for problem in problems] == [(code, line)], problems
+    assert words in problems[0][2]
 
 
 def test_bytes_that_are_not_utf_8_are_named_with_their_line(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_all_errors_of_all_files_are_shown_at_once_in_order(tmp_path: Path) -> N
     (tmp_path / "a.yaml").write_text("version: 1\npolicies:\n- name: x\n- {queue: y, nmae: y}\n")
     with pytest.raises(PolicyErrors) as raised:
         load_policies(tmp_path)
-    where = [(Path(one.file).name, one.line, one.code) for one in raised.value.findings]
+    where = [(Path(finding.file).name, finding.line, finding.code) for finding in raised.value.findings]
     assert where == [
         ("a.yaml", 3, "DLX006"), ("a.yaml", 4, "DLX005"), ("a.yaml", 4, "DLX006"), ("b.yml", 6, "DLX007"), ("b.yml", 7, "DLX007"),
     ]  # fmt: skip
@@ -245,15 +245,15 @@ def test_all_errors_of_all_files_are_shown_at_once_in_order(tmp_path: Path) -> N
 
 
 def test_every_bad_overlay_is_told(tmp_path: Path) -> None:
-    found = findings(
+    problems = findings(
         tmp_path, HEAD + "      on:\n        boredom: {}\n        expired: {discard: x}\n        age: {}\n"
     )
-    assert [(code, line) for code, line, _ in found] == [("DLX007", 7), ("DLX007", 8), ("DLX007", 9)]
+    assert [(code, line) for code, line, _ in problems] == [("DLX007", 7), ("DLX007", 8), ("DLX007", 9)]
 
 
 def test_every_bad_item_of_a_list_is_told(tmp_path: Path) -> None:
-    found = findings(tmp_path, HEAD + "      retry-on:\n        - timeout\n        - rejected\n        - later\n")
-    assert [(code, line) for code, line, _ in found] == [("DLX007", 7), ("DLX007", 9)]
+    problems = findings(tmp_path, HEAD + "      retry-on:\n        - timeout\n        - rejected\n        - later\n")
+    assert [(code, line) for code, line, _ in problems] == [("DLX007", 7), ("DLX007", 9)]
 
 
 @pytest.mark.parametrize("path", ["missing", "file/below", "nul\0byte"])
@@ -275,7 +275,7 @@ def test_files_with_names_in_capitals_are_read_and_their_tests_are_tests(tmp_pat
     for name in ("A.YAML", "b.Yml", "c.yaml", "A.TEST.YAML"):
         (tmp_path / name).write_text(f"version: 1\npolicies: [{{name: {name[0]}, queue: {name[0]}}}]")
     loaded = load_policies(tmp_path)
-    assert [one.name for one in loaded.policies.policies] == ["A", "b", "c"]
+    assert [policy.name for policy in loaded.policies.policies] == ["A", "b", "c"]
     before = fingerprint(tmp_path)
     (tmp_path / "b.Yml").write_text("version: 1")
     assert fingerprint(tmp_path) != before
@@ -285,4 +285,4 @@ def test_a_file_that_cannot_be_read_is_told_beside_the_errors_of_others(tmp_path
     (tmp_path / "a.yaml").symlink_to(tmp_path / "nowhere")
     (tmp_path / ".b.yaml").write_text("hidden")
     (tmp_path / "folder.yaml").mkdir()
-    assert [one[0] for one in findings(tmp_path, "version: 2")] == ["DLX001", "DLX010"]
+    assert [problem[0] for problem in findings(tmp_path, "version: 2")] == ["DLX001", "DLX010"]

@@ -48,8 +48,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_where_it_stands(text: str, code: str, line: int, said: str, tmp_path: Path) -> None:
     with pytest.raises(PolicyErrors) as raised:
         loaded(tmp_path, text)
-    found = [(one.code, one.line) for one in raised.value.findings if said in one.message]
-    assert found == [(code, line)], str(raised.value)
+    problems = [(finding.code, finding.line) for finding in raised.value.findings if said in finding.message]
+    assert problems == [(code, line)], str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -75,20 +75,20 @@ def test_a_list_that_is_none_is_said(tmp_path: Path) -> None:
 
 
 def test_only_what_it_means_makes_two_the_same(tmp_path: Path) -> None:
-    one, other = (
+    exchange, other = (
         loaded(tmp_path, f"{space}- {{exchange: a, to: b}}\n").delayed[0] for space in ("", "# a line more\n")
     )
-    assert isinstance(one, Delayed)
-    assert one != other
-    assert one.same_as(other)
-    assert not one.same_as(loaded(tmp_path, "- {exchange: a, to: c}\n").delayed[0])
+    assert isinstance(exchange, Delayed)
+    assert exchange != other
+    assert exchange.same_as(other)
+    assert not exchange.same_as(loaded(tmp_path, "- {exchange: a, to: c}\n").delayed[0])
 
 
 def test_each_right_that_it_needs_is_asked_for_and_no_other(tmp_path: Path) -> None:
-    found = loaded(tmp_path, "- {exchange: a.delayed, to: work}\n")
-    grant = needed(found.policies, (), Setup(Names()), "/", found.delayed)
+    parsed = loaded(tmp_path, "- {exchange: a.delayed, to: work}\n")
+    grant = needed(parsed.policies, (), Setup(Names()), "/", parsed.delayed)
     queue = Names().delayed("a.delayed")
-    own = needed(found.policies, (), Setup(Names()), "/")
+    own = needed(parsed.policies, (), Setup(Names()), "/")
     asked = {(need.right, need.names) for need in grant.needs} - {(need.right, need.names) for need in own.needs}
     exchange, waits = r"a\.delayed", queue.replace(".", r"\.")
     assert asked == {
@@ -99,5 +99,5 @@ def test_each_right_that_it_needs_is_asked_for_and_no_other(tmp_path: Path) -> N
         (Right.READ, waits),
         (Right.WRITE, "work"),
     }
-    looks = needed(found.policies, (), Setup(Names(), declare=False), "/", found.delayed)
+    looks = needed(parsed.policies, (), Setup(Names(), declare=False), "/", parsed.delayed)
     assert not any(need.right is Right.CONFIGURE for need in looks.needs)

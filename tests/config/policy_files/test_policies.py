@@ -20,9 +20,9 @@ def loaded(folder: Path, *files: str) -> LoadedPolicies:
 
 
 def effective(policies: LoadedPolicies, queue: str, reason: str = "rejected", vhost: str = "/") -> Effective:
-    found = policies.policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=None)
-    assert found is not None
-    return found
+    policy = policies.policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=None)
+    assert policy is not None
+    return policy
 
 
 EVERY_KEY: list[tuple[str, str, Any]] = [
@@ -147,8 +147,8 @@ policies:
 def test_the_more_exact_policy_wins_key_by_key(
     queue: str, vhost: str, names: tuple[str, ...], max_redrives: int, tmp_path: Path
 ) -> None:
-    found = effective(loaded(tmp_path, PRECEDENCE), queue, vhost=vhost)
-    assert (found.names, found.max_redrives) == (names, max_redrives)
+    policy = effective(loaded(tmp_path, PRECEDENCE), queue, vhost=vhost)
+    assert (policy.names, policy.max_redrives) == (names, max_redrives)
 
 
 def test_overlays_hold_the_same_order_and_beat_every_base_key(tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ policies:
 - {name: high, queue: a, definition: {max-redrives: 9, on: {application: {max-redrives: 4}}}}
 """,
     )
-    found = [effective(policies, "a", reason).max_redrives for reason in ("rejected", "application", "application:x")]
-    assert found == [9, 4, 3]
+    limits = [effective(policies, "a", reason).max_redrives for reason in ("rejected", "application", "application:x")]
+    assert limits == [9, 4, 3]
 
 
 def test_labels_are_merged_and_the_sources_are_file_and_line(tmp_path: Path) -> None:
@@ -170,10 +170,10 @@ def test_labels_are_merged_and_the_sources_are_file_and_line(tmp_path: Path) -> 
         "policies: [{name: all, match: '#', labels: {team: ops, tier: '1'}}]",
         "policies:\n- name: a\n  queue: a\n  labels: {team: shop}\n  definition:\n    discard: true\n",
     )
-    found = effective(policies, "a")
-    assert found.labels == {"team": "shop", "tier": "1"}
-    assert str(found.settings["discard"].source) == f"{tmp_path}/1.yaml:7"
-    assert found.settings["discard"].source.policy == "a"
+    policy = effective(policies, "a")
+    assert policy.labels == {"team": "shop", "tier": "1"}
+    assert str(policy.settings["discard"].source) == f"{tmp_path}/1.yaml:7"
+    assert policy.settings["discard"].source.policy == "a"
 
 
 def test_a_queue_that_no_policy_names_has_none(tmp_path: Path) -> None:
@@ -184,14 +184,18 @@ def test_a_queue_that_no_policy_names_has_none(tmp_path: Path) -> None:
 
 def test_own_queues_are_named_only_exactly(tmp_path: Path) -> None:
     policies = loaded(tmp_path, "policies: [{name: a, match: '#'}, {name: b, queue: dlx-router.parking}]").policies
-    assert [one.name for one in policies.chain(vhost="/", queue="dlx-router.parking", own=True, queue_type=None)] == [
-        "b"
-    ]
+    assert [
+        policy.name for policy in policies.chain(vhost="/", queue="dlx-router.parking", own=True, queue_type=None)
+    ] == ["b"]
 
 
 def test_attachments_are_read_with_their_vhost(tmp_path: Path) -> None:
-    found = loaded(tmp_path, "attachments: [{queue: legacy.failed}, {queue: b, mode: inbox, vhost: shop}]").attachments
-    assert [(one.queue, one.mode, one.vhost, one.source.line) for one in found] == [
+    attachments = loaded(
+        tmp_path, "attachments: [{queue: legacy.failed}, {queue: b, mode: inbox, vhost: shop}]"
+    ).attachments
+    assert [
+        (attachment.queue, attachment.mode, attachment.vhost, attachment.source.line) for attachment in attachments
+    ] == [
         ("legacy.failed", "inbox", None, 2), ("b", "inbox", "shop", 2),
     ]  # fmt: skip
 
@@ -208,12 +212,12 @@ def test_the_revision_follows_names_and_contents_of_the_files_and_nothing_else(t
         revisions.append(load_policies(folder).policies.revision)
     assert revisions[0] == revisions[1]
     assert len(set(revisions)) == 3
-    assert all(len(one) == 12 and int(one, 16) >= 0 for one in revisions)
+    assert all(len(revision) == 12 and int(revision, 16) >= 0 for revision in revisions)
 
 
 def test_a_single_file_can_be_loaded_and_a_byte_order_mark_is_no_harm(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("\ufeffversion: 1\npolicies: [{name: a, match: a}]\n", encoding="utf-8")
-    assert [one.name for one in load_policies(tmp_path / "p.yaml").policies.policies] == ["a"]
+    assert [policy.name for policy in load_policies(tmp_path / "p.yaml").policies.policies] == ["a"]
 
 
 def test_what_is_for_a_vhost_that_is_not_served_is_an_error(tmp_path: Path) -> None:
@@ -222,7 +226,7 @@ def test_what_is_for_a_vhost_that_is_not_served_is_an_error(tmp_path: Path) -> N
     policies.require_served(["*"])
     with pytest.raises(PolicyErrors) as raised:
         policies.require_served(["/"])
-    assert [(one.code, one.line) for one in raised.value.findings] == [("DLX115", 2), ("DLX115", 3)]
+    assert [(finding.code, finding.line) for finding in raised.value.findings] == [("DLX115", 2), ("DLX115", 3)]
 
 
 def test_the_shipped_policies_are_without_findings() -> None:

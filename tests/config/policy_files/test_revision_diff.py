@@ -20,73 +20,73 @@ ORDERS = "{name: orders, queue: orders, definition: {max-redrives: 5}}"
 def document(folder: Path, *policies: str, file: str = "a.yaml", more: str = "", vhost: str = "/") -> dict[str, Any]:
     """As it comes back from the journal."""
     folder.mkdir()
-    text = "version: 1\npolicies:\n" + "".join(f"  - {one}\n" for one in policies) + more
+    text = "version: 1\npolicies:\n" + "".join(f"  - {policy}\n" for policy in policies) + more
     (folder / file).write_text(text, encoding="utf-8")
     loaded = load_policies(folder)
-    found: dict[str, Any] = json.loads(json.dumps(document_of(loaded.policies, vhost, loaded)))
-    return found
+    parsed: dict[str, Any] = json.loads(json.dumps(document_of(loaded.policies, vhost, loaded)))
+    return parsed
 
 
 def diff(tmp_path: Path, was: Iterable[str], now: Iterable[str], queues: Iterable[str] = ()) -> Diff:
     return compared(document(tmp_path / "was", *was), document(tmp_path / "now", *now), queues, OURS)
 
 
-def said(changes: Iterable[Any]) -> list[tuple[str, str, str]]:
-    return [(one.key, one.was, one.now) for one in changes]
+def rows_of(changes: Iterable[Any]) -> list[tuple[str, str, str]]:
+    return [(change.key, change.was, change.now) for change in changes]
 
 
 def test_a_changed_key_is_told_of_its_policy_and_of_each_queue_it_holds_for(tmp_path: Path) -> None:
-    found = diff(tmp_path, [BASE, ORDERS], [BASE.replace(": 3", ": 4"), ORDERS], ["mails"])
-    assert [(one.name, one.change) for one in found.policies] == [("all", "changed")]
-    assert said(found.policies[0].keys) == [("max-delivery-attempts", "3", "4")]
-    assert {one.queue: said(one.keys) for one in found.queues} == {
+    changes = diff(tmp_path, [BASE, ORDERS], [BASE.replace(": 3", ": 4"), ORDERS], ["mails"])
+    assert [(policy.name, policy.change) for policy in changes.policies] == [("all", "changed")]
+    assert rows_of(changes.policies[0].keys) == [("max-delivery-attempts", "3", "4")]
+    assert {queue.queue: rows_of(queue.keys) for queue in changes.queues} == {
         "mails": [("max-delivery-attempts", "3", "4")],
         "orders": [("max-delivery-attempts", "3", "4")],
     }
-    (key,) = found.queues[0].keys
+    (key,) = changes.queues[0].keys
     assert key.was_by.endswith("was/a.yaml:3 (all)")
     assert key.now_by.endswith("now/a.yaml:3 (all)")
-    assert not found.is_equal
+    assert not changes.is_equal
 
 
 def test_what_another_policy_overrides_changes_no_queue(tmp_path: Path) -> None:
     over = "{name: orders, queue: orders, definition: {max-delivery-attempts: 9}}"
-    found = diff(tmp_path, [BASE, over], [BASE.replace(": 3", ": 4"), over])
-    assert [one.name for one in found.policies] == ["all"]
-    assert found.queues == ()
+    changes = diff(tmp_path, [BASE, over], [BASE.replace(": 3", ": 4"), over])
+    assert [policy.name for policy in changes.policies] == ["all"]
+    assert changes.queues == ()
 
 
 def test_a_default_that_is_written_down_changes_a_policy_and_no_queue(tmp_path: Path) -> None:
-    found = diff(tmp_path, [BASE], [BASE.replace("1s", "1s, max-redrives: 3")], ["mails"])
-    assert said(found.policies[0].keys) == [("max-redrives", "", "3")]
-    assert (found.queues, found.is_equal) == ((), False)
+    changes = diff(tmp_path, [BASE], [BASE.replace("1s", "1s, max-redrives: 3")], ["mails"])
+    assert rows_of(changes.policies[0].keys) == [("max-redrives", "", "3")]
+    assert (changes.queues, changes.is_equal) == ((), False)
 
 
 def test_new_and_gone_policies_are_told_whole(tmp_path: Path) -> None:
-    found = diff(tmp_path, [BASE], [ORDERS])
-    assert [(one.name, one.change) for one in found.policies] == [("all", "removed"), ("orders", "added")]
-    assert said(found.policies[0].keys) == [
+    changes = diff(tmp_path, [BASE], [ORDERS])
+    assert [(policy.name, policy.change) for policy in changes.policies] == [("all", "removed"), ("orders", "added")]
+    assert rows_of(changes.policies[0].keys) == [
         ("selects", "match: #", ""),
         ("max-delivery-attempts", "3", ""),
         ("redelivery-delay", "1s", ""),
     ]
-    (orders,) = found.queues
+    (orders,) = changes.queues
     assert (orders.was, orders.now) == (("all",), ("orders",))
-    assert ("max-delivery-attempts", "3", "10") in said(orders.keys)
+    assert ("max-delivery-attempts", "3", "10") in rows_of(orders.keys)
 
 
 def test_a_queue_that_no_policy_held_for_is_told_by_what_is_set(tmp_path: Path) -> None:
     other = "{name: other, queue: other, definition: {discard: true}}"
-    found = diff(tmp_path, [other], [other, ORDERS])
-    (orders,) = found.queues
-    assert (orders.queue, orders.was, said(orders.keys)) == ("orders", (), [("max-redrives", "", "5")])
+    changes = diff(tmp_path, [other], [other, ORDERS])
+    (orders,) = changes.queues
+    assert (orders.queue, orders.was, rows_of(orders.keys)) == ("orders", (), [("max-redrives", "", "5")])
 
 
 def test_what_holds_for_a_reason_only_is_told_with_it(tmp_path: Path) -> None:
     with_reason = BASE.replace("1s", "1s, on: {expired: {discard: true}}")
-    found = diff(tmp_path, [BASE], [with_reason], ["mails"])
-    assert said(found.policies[0].keys) == [("on expired: discard", "", "true")]
-    assert said(found.queues[0].keys) == [("on expired: discard", "false", "true")]
+    changes = diff(tmp_path, [BASE], [with_reason], ["mails"])
+    assert rows_of(changes.policies[0].keys) == [("on expired: discard", "", "true")]
+    assert rows_of(changes.queues[0].keys) == [("on expired: discard", "false", "true")]
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,22 @@ def test_what_holds_for_a_reason_only_is_told_with_it(tmp_path: Path) -> None:
     ],
 )
 def test_what_stands_at_a_policys_head_is_compared_too(tmp_path: Path, head: str, key: str, now: str) -> None:
-    found = diff(tmp_path, [BASE], [BASE.replace("name: all", f"name: all, {head}")])
-    assert said(found.policies[0].keys) == [(key, "", now)]
+    changes = diff(tmp_path, [BASE], [BASE.replace("name: all", f"name: all, {head}")])
+    assert rows_of(changes.policies[0].keys) == [(key, "", now)]
 
 
 def test_a_type_of_queues_is_told_where_it_matters(tmp_path: Path) -> None:
     quorum = "{name: q, queue: orders, apply-to: quorum_queues, definition: {max-redrives: 9}}"
-    found = diff(tmp_path, [BASE], [BASE, quorum])
-    assert [(one.queue, one.queue_type, one.now) for one in found.queues] == [("orders", "quorum", ("q", "all"))]
+    changes = diff(tmp_path, [BASE], [BASE, quorum])
+    assert [(queue.queue, queue.queue_type, queue.now) for queue in changes.queues] == [
+        ("orders", "quorum", ("q", "all"))
+    ]
     both = compared(
         document(tmp_path / "x", BASE, quorum), document(tmp_path / "y", BASE.replace("1s", "2s"), quorum), [], OURS
     )
-    assert [(one.queue, one.queue_type, said(one.keys)) for one in both.queues if one.queue_type is None] == []
+    assert [
+        (queue.queue, queue.queue_type, rows_of(queue.keys)) for queue in both.queues if queue.queue_type is None
+    ] == []
 
 
 def test_lines_comments_and_names_of_files_are_no_difference(tmp_path: Path) -> None:
@@ -120,34 +124,37 @@ def test_lines_comments_and_names_of_files_are_no_difference(tmp_path: Path) -> 
 
 
 def test_an_order_that_decides_between_equals_is_told(tmp_path: Path) -> None:
-    one = "{name: x, match: 'a.#', definition: {discard: true}}"
-    two = one.replace("name: x", "name: y").replace("true", "false")
-    found = diff(tmp_path, [one, two], [two, one], ["a.b"])
-    assert (found.policies, found.is_reordered) == ((), True)
-    assert said(found.queues[0].keys) == [("discard", "true", "false")]
+    first = "{name: x, match: 'a.#', definition: {discard: true}}"
+    two = first.replace("name: x", "name: y").replace("true", "false")
+    changes = diff(tmp_path, [first, two], [two, first], ["a.b"])
+    assert (changes.policies, changes.is_reordered) == ((), True)
+    assert rows_of(changes.queues[0].keys) == [("discard", "true", "false")]
 
 
 def test_attachments_are_compared_where_both_tell_them(tmp_path: Path) -> None:
     attached = "attachments:\n  - {queue: old, mode: inbox, dead-letter-exchanges: dlx}\n"
     was, now = document(tmp_path / "was", BASE), document(tmp_path / "now", BASE, more=attached)
-    found = compared(was, now, [], OURS)
-    assert found.sources is not None
-    assert said(found.sources) == [("attachment old", "", "queue, mode inbox; dead letters by 'dlx'")]
+    changes = compared(was, now, [], OURS)
+    assert changes.sources is not None
+    assert rows_of(changes.sources) == [("attachment old", "", "queue, mode inbox; dead letters by 'dlx'")]
     assert compared({**was, "sources": None}, now, [], OURS).sources is None
 
 
 def test_policies_of_another_vhost_are_not_in_it(tmp_path: Path) -> None:
     other = ORDERS.replace("name: orders", "name: orders, vhost: shop")
-    assert [one["name"] for one in document(tmp_path / "a", BASE, other)["policies"]] == ["all"]
-    told = document(tmp_path / "b", BASE, other, vhost="shop")
-    policies = policies_of(told, OURS)
-    assert [one.name for one in policies.chain(vhost="shop", queue="orders", queue_type=None)] == ["orders", "all"]
+    assert [policy["name"] for policy in document(tmp_path / "a", BASE, other)["policies"]] == ["all"]
+    parsed = document(tmp_path / "b", BASE, other, vhost="shop")
+    policies = policies_of(parsed, OURS)
+    assert [policy.name for policy in policies.chain(vhost="shop", queue="orders", queue_type=None)] == [
+        "orders",
+        "all",
+    ]
 
 
 def test_a_pattern_of_a_document_finds_what_it_found(tmp_path: Path) -> None:
     pattern = "{name: p, pattern: '^a[0-9]+$', definition: {discard: true}}"
-    found = diff(tmp_path, [BASE], [BASE, pattern], ["a17", "ab"])
-    assert [one.queue for one in found.queues] == ["a17"]
+    changes = diff(tmp_path, [BASE], [BASE, pattern], ["a17", "ab"])
+    assert [queue.queue for queue in changes.queues] == ["a17"]
 
 
 @pytest.mark.parametrize(
@@ -169,10 +176,10 @@ def test_a_document_of_a_version_with_other_keys_is_compared_by_its_texts(tmp_pa
     was = document(tmp_path / "was", BASE)
     now = json.loads(json.dumps(was))
     now["policies"][0]["keys"]["key-of-tomorrow"] = ["1", "a.yaml:9"]
-    found = compared(was, now, ["mails"], OURS)
-    assert said(found.queues[0].keys) == [("key-of-tomorrow", "", "1")]
+    changes = compared(was, now, ["mails"], OURS)
+    assert rows_of(changes.queues[0].keys) == [("key-of-tomorrow", "", "1")]
 
 
 def test_too_many_queues_are_counted_and_not_looked_at(tmp_path: Path) -> None:
-    found = diff(tmp_path, [BASE], [BASE.replace("1s", "2s")], (f"q{number}" for number in range(510)))
-    assert (len(found.queues), found.queues_left) == (500, 10)
+    changes = diff(tmp_path, [BASE], [BASE.replace("1s", "2s")], (f"q{number}" for number in range(510)))
+    assert (len(changes.queues), changes.queues_left) == (500, 10)

@@ -14,7 +14,7 @@ from dlx_router.config.language.yaml_tree import Items, Node, Pairs
 from dlx_router.config.policy_files import json_schema
 
 ROOT: Final = Path(__file__).parents[3]
-SHIPPED: Final = sorted(one for one in (ROOT / "policies").glob("*.yaml") if not one.name.endswith(".test.yaml"))
+SHIPPED: Final = sorted(path for path in (ROOT / "policies").glob("*.yaml") if not path.name.endswith(".test.yaml"))
 EXAMPLES: Final = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "lint.md").read_text(), re.MULTILINE | re.DOTALL)
 # Codes that are about a key or a shape, which a schema can say; bad values it says as far as it can.
 STRUCTURAL: Final = [
@@ -69,7 +69,7 @@ def plain(node: Node | None) -> Any:
         case None:
             return None
         case Items():
-            return [plain(one) for one in node.items]
+            return [plain(item) for item in node.items]
         case Pairs():
             return {key.text: plain(value) for key, value in node.pairs}
         case _:
@@ -121,8 +121,8 @@ def test_every_key_says_what_it_is_for_and_its_default() -> None:
 
 
 def test_the_definition_has_every_key_of_an_overlay_and_the_overlays() -> None:
-    found = json_schema.schema()["$defs"]
-    assert {*found["definition"]["properties"]} == {*DEFINITION, "on"}
-    assert all("description" in one for one in found["policy"]["properties"].values())
-    assert all("description" in one for one in found["attachment"]["properties"].values())
-    assert all("description" in one for one in found["delayed"]["properties"].values())
+    definitions = json_schema.schema()["$defs"]
+    assert {*definitions["definition"]["properties"]} == {*DEFINITION, "on"}
+    assert all("description" in entry for entry in definitions["policy"]["properties"].values())
+    assert all("description" in entry for entry in definitions["attachment"]["properties"].values())
+    assert all("description" in entry for entry in definitions["delayed"]["properties"].values())

@@ -41,8 +41,8 @@ def test_an_expression_fits_the_names_that_its_match_selects_and_no_others(words
 
 
 @given(st.lists(WORD, min_size=1, max_size=4), st.lists(WORD, min_size=1, max_size=4), st.lists(st.sampled_from("ab")))
-def test_patterns_that_fit_one_name_are_known_to_meet(one: list[str], other: list[str], name: list[str]) -> None:
-    assert not (words_match(one, name) and words_match(other, name)) or words_meet(one, other)
+def test_patterns_that_fit_one_name_are_known_to_meet(pattern: list[str], other: list[str], name: list[str]) -> None:
+    assert not (words_match(pattern, name) and words_match(other, name)) or words_meet(pattern, other)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_a_key_file_makes_the_state_queue_unread_where_nobody_leads() -> None:
 
 
 def test_further_inboxes_are_in_the_rights_where_there_are_some_and_else_in_none() -> None:
-    one, four = (needed(PolicySet(()), (), Setup(Names("p", shards)), "/") for shards in (1, 4))
+    single, four = (needed(PolicySet(()), (), Setup(Names("p", shards)), "/") for shards in (1, 4))
     for right in Right:
-        assert not may(one, right, "p.inbox.1")
+        assert not may(single, right, "p.inbox.1")
         assert all(may(four, right, f"p.inbox.{number}") for number in (1, 3, 15)), "also what is not named any more"
     never = needed(PolicySet(()), (), Setup(Names("p", 4), declare=False), "/")
     assert may(never, Right.READ, "p.inbox.3")

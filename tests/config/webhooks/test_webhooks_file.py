@@ -36,14 +36,14 @@ def written(folder: Path, text: str) -> Path:
 def refused(folder: Path, text: str) -> list[str]:
     with pytest.raises(PolicyErrors) as raised:
         load(written(folder, text))
-    said = str(raised.value)
-    assert "T0PSECRET" not in said
-    assert SECRET.removeprefix("whsec_") not in said
-    return [str(one) for one in raised.value.findings]
+    message = str(raised.value)
+    assert "T0PSECRET" not in message
+    assert SECRET.removeprefix("whsec_") not in message
+    return [str(finding) for finding in raised.value.findings]
 
 
 def test_an_endpoint_is_read_with_all_that_it_says(folder: Path) -> None:
-    found = load(
+    endpoints = load(
         written(
             folder,
             """
@@ -59,7 +59,7 @@ webhooks:
 """,
         )
     )
-    first, second = found.values()
+    first, second = endpoints.values()
     assert (first.name, first.url, first.host, first.format) == ("oncall", URL, "hooks.example", "slack")
     assert first.events == {"group.opened", "group.returned", "group.surged", "breaker.opened"}
     assert second.events == {*EVENTS}
@@ -70,8 +70,8 @@ webhooks:
     assert not first.wants("group.opened", "/", ["mail"])
     assert not first.wants("letter.parked", "shop", ["mail"])
     assert second.wants("router.not-ready", "", [])
-    assert "T0PSECRET" not in repr(found)
-    assert "ssssssss" not in repr(found)
+    assert "T0PSECRET" not in repr(endpoints)
+    assert "ssssssss" not in repr(endpoints)
 
 
 ONE: Final = f'url: "{URL}", format: slack'
@@ -118,8 +118,8 @@ WRONG: Final = [
 def test_what_is_wrong_is_told_with_its_line_and_without_what_is_secret(
     folder: Path, text: str, line: int, why: str
 ) -> None:
-    said = refused(folder, text)
-    assert any(f"webhooks.yaml:{line}" in one and why in one for one in said), said
+    problems = refused(folder, text)
+    assert any(f"webhooks.yaml:{line}" in problem and why in problem for problem in problems), problems
 
 
 def test_a_file_that_is_not_there_is_wrong_use(folder: Path) -> None:
@@ -129,8 +129,8 @@ def test_a_file_that_is_not_there_is_wrong_use(folder: Path) -> None:
 
 
 def test_all_that_is_wrong_is_told_at_once(folder: Path) -> None:
-    said = refused(folder, "webhooks:\n  - {format: slak}\n  - {url: x, format: slack}\n  - {foo: 1}")
-    assert {int(one.split(":")[1]) for one in said} == {2, 3, 4}
+    problems = refused(folder, "webhooks:\n  - {format: slak}\n  - {url: x, format: slack}\n  - {foo: 1}")
+    assert {int(problem.split(":")[1]) for problem in problems} == {2, 3, 4}
 
 
 @given(st.binary(max_size=80))
@@ -146,8 +146,8 @@ def test_a_secret_is_a_key_of_24_to_64_bytes_or_refused(key: bytes) -> None:
 def test_while_a_secret_is_changed_two_stand_there(folder: Path) -> None:
     other = f"whsec_{base64.b64encode(b't' * 24).decode()}"
     (folder / "secret").write_text(f"{other}\n{SECRET}\n", encoding="utf-8")
-    (one,) = load(written(folder, f"webhooks:\n  - {{{ONE}, secret-file: FOLDER/secret}}")).values()
-    assert one.secrets == (b"t" * 24, b"s" * 32)
+    (endpoint,) = load(written(folder, f"webhooks:\n  - {{{ONE}, secret-file: FOLDER/secret}}")).values()
+    assert endpoint.secrets == (b"t" * 24, b"s" * 32)
 
 
 def test_the_stamp_changes_with_the_file_and_with_each_file_that_it_names(folder: Path) -> None:
@@ -184,11 +184,11 @@ def test_where_the_console_is_has_to_be_a_page(monkeypatch: pytest.MonkeyPatch, 
 def test_the_page_names_every_key_and_event_and_its_example_is_read(folder: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "webhooks.md").read_text(encoding="utf-8")
     rows = {
-        one for cell in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for one in re.findall(r"`([^`]+)`", cell)
+        name for cell in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`([^`]+)`", cell)
     }
     assert rows >= {*EVENTS, *file._ENDPOINT.parsers}
     (example,) = re.findall(r"^```yaml\n(webhooks:.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for name, text in (("slack-url", URL), ("teams-url", f"{URL}/2"), ("webhook", SECRET)):
         (folder / name).write_text(text, encoding="utf-8")
-    found = load(written(folder, example.replace("/run/secrets", "FOLDER")))
-    assert [one.format for one in found.values()] == ["slack", "teams", "cloudevents"]
+    endpoints = load(written(folder, example.replace("/run/secrets", "FOLDER")))
+    assert [endpoint.format for endpoint in endpoints.values()] == ["slack", "teams", "cloudevents"]
