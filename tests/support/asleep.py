@@ -9,8 +9,8 @@ from tests.support.vhost import Vhost
 @contextmanager
 def asleep(vhost: Vhost, queue: str) -> Iterator[None]:
     """The queue's process does nothing while the block lasts: what is published to it is neither kept nor refused."""
-    found = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost.name}">>, queue, <<"{queue}">>))'
+    lookup = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost.name}">>, queue, <<"{queue}">>))'
     for verb in ("suspend", "resume"):
-        vhost.broker.rabbitmqctl("eval", f"{found}, ok = sys:{verb}(amqqueue:get_pid(Q)).")
+        vhost.broker.rabbitmqctl("eval", f"{lookup}, ok = sys:{verb}(amqqueue:get_pid(Q)).")
         if verb == "suspend":
             yield

@@ -92,9 +92,9 @@ def bodies(messages: Iterable[Message]) -> list[str]:
 
 def record(message: Message) -> dict[str, Any]:
     """Header `dlx-router`, decoded."""
-    found = json.loads(message.headers["dlx-router"])
-    assert isinstance(found, dict)
-    return found
+    document = json.loads(message.headers["dlx-router"])
+    assert isinstance(document, dict)
+    return document
 
 
 @contextmanager

@@ -142,11 +142,11 @@ class Client:
         """Ready messages now; None where there is no such queue."""
         probe = self.connection.channel()
         try:
-            found = probe.queue_declare(queue, passive=True)
+            answer = probe.queue_declare(queue, passive=True)
         except ChannelClosedByBroker:
             return None
         probe.close()
-        return int(found.method.message_count)
+        return int(answer.method.message_count)
 
     def _open(self) -> BlockingChannel:
         channel = self.connection.channel()

@@ -84,12 +84,12 @@ class Collector:
 
     def processed(self, **wanted: Any) -> list[Span]:
         """Spans of kind CONSUMER with these dlx_router attributes, in order of their end."""
-        found = [span for span in list(self.spans) if span.kind == "CONSUMER" and _fits(span, wanted)]
-        return sorted(found, key=lambda span: span.end_ns)
+        matching = [span for span in list(self.spans) if span.kind == "CONSUMER" and _fits(span, wanted)]
+        return sorted(matching, key=lambda span: span.end_ns)
 
     def children(self, span: Span) -> list[Span]:
         """Spans whose parent it is."""
-        return [one for one in list(self.spans) if one.parent_id == span.span_id]
+        return [child for child in list(self.spans) if child.parent_id == span.span_id]
 
 
 def _fits(span: Span, wanted: Mapping[str, Any]) -> bool:
@@ -100,31 +100,31 @@ def decoded(data: bytes) -> list[Span]:
     """The spans of one request."""
     request = ExportTraceServiceRequest.FromString(data)
     return [
-        _span(one, _plain(part.resource.attributes))
+        _span(span, _plain(part.resource.attributes))
         for part in request.resource_spans
         for scope in part.scope_spans
-        for one in scope.spans
+        for span in scope.spans
     ]
 
 
-def _span(one: Any, resource: Mapping[str, Any]) -> Span:
+def _span(span: Any, resource: Mapping[str, Any]) -> Span:
     links = tuple(
-        (_plain(link.attributes)["dlx_router.link"], link.trace_id.hex(), link.span_id.hex()) for link in one.links
+        (_plain(link.attributes)["dlx_router.link"], link.trace_id.hex(), link.span_id.hex()) for link in span.links
     )
     return Span(
-        one.name,
-        trace_pb2.Span.SpanKind.Name(one.kind).removeprefix("SPAN_KIND_"),
-        one.trace_id.hex(),
-        one.span_id.hex(),
-        one.parent_span_id.hex(),
-        one.start_time_unix_nano,
-        one.end_time_unix_nano,
-        _plain(one.attributes),
+        span.name,
+        trace_pb2.Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        _plain(span.attributes),
         links,
-        one.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
+        span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
         resource,
     )
 
 
 def _plain(attributes: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
+    return {attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value")) for attribute in attributes}

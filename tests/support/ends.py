@@ -171,10 +171,10 @@ class Ends:
         method, bits = (0x003C_0050, multiple) if ok else (0x003C_0078, multiple)
         self.publish.data_received(struct.pack(">BHIIQBB", 1, channel, 13, method, number, bits, 0xCE))
 
-    def give_back(self, one: Published) -> None:
+    def give_back(self, published: Published) -> None:
         """The broker returns a publish: no queue takes it."""
-        method = frames.method(one.channel, commands.Basic.Return(312, "NO_ROUTE", "", ""))
-        self.publish.data_received(method + _content(one.channel, one.header, one.body))
+        method = frames.method(published.channel, commands.Basic.Return(312, "NO_ROUTE", "", ""))
+        self.publish.data_received(method + _content(published.channel, published.header, published.body))
 
     def close_channel(self, channel: int) -> None:
         """The broker closes a publishing channel."""

@@ -32,8 +32,8 @@ class Native:
     def publish(self, queue: str, messages: Iterable[Mapping[str, Any]]) -> None:
         """Confirmed, one by one; each as proton.Message has it, and durable data."""
         sender = self._connection.create_sender(_address(queue))
-        for one in messages:
-            sender.send(self.proton.Message(**{"body": b"odd", "inferred": True, "durable": True, **one}))
+        for message in messages:
+            sender.send(self.proton.Message(**{"body": b"odd", "inferred": True, "durable": True, **message}))
         sender.close()
 
     def take(self, queue: str) -> Any:

@@ -64,8 +64,8 @@ def _grown_up(argv: list[str], env: dict[str, str], cwd: str, log: str) -> None:
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
-    nothing, told = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for source, target in ((nothing, 0), (told, 1), (told, 2)):
+    nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # as PYTHONUNBUFFERED would have it

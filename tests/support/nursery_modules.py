@@ -12,7 +12,7 @@ _NOT_THE_ROUTER: Final = ("dlx_router.spark", "dlx_router.cli.")
 _BESIDE: Final = ("dlx_router.cli.main", "dlx_router.cli.run", "uvloop", "uvicorn.protocols.http.h11_impl",
                   "uvicorn.lifespan.on", "uvicorn.lifespan.off", "encodings.idna")  # fmt: skip
 
-_own = [one.name for one in pkgutil.walk_packages(dlx_router.__path__, "dlx_router.")]
+_own = [module.name for module in pkgutil.walk_packages(dlx_router.__path__, "dlx_router.")]
 _wanted = (name for name in _own if not name.startswith(_NOT_THE_ROUTER) and not name.endswith("__main__"))
 for _name in (*_wanted, *_BESIDE):
     with suppress(ImportError):  # of an extra, or optional

@@ -47,14 +47,14 @@ _SIZES: Final = {**dict.fromkeys("tbB", 1), "s": 2, "u": 2, **dict.fromkeys("Iif
 
 def fields(table: bytes) -> dict[str, bytes]:
     """Name → type and value as on the wire, of a table without its length."""
-    found, at = {}, 0
+    members, at = {}, 0
     while at < len(table):
         value = at + 1 + table[at]
         tag = chr(table[value])
         counted = 4 + struct.unpack_from(">I", table, value + 1)[0] if tag in "SxAF" else _SIZES.get(tag, 8)
-        found[table[at + 1 : value].decode()] = table[value : value + 1 + counted]
+        members[table[at + 1 : value].decode()] = table[value : value + 1 + counted]
         at = value + 1 + counted
-    return found
+    return members
 
 
 class RawClient:
@@ -69,14 +69,14 @@ class RawClient:
         self._socket.sendall(b"AMQP\x00\x00\x09\x01")
         self._expect(commands.Connection.Start)
         response = f"\0{parts.username or 'guest'}\0{parts.password or 'guest'}"
-        self._say(commands.Connection.StartOk({}, "PLAIN", response, "en_US"), channel=0)
+        self._send(commands.Connection.StartOk({}, "PLAIN", response, "en_US"), channel=0)
         tune = self._expect(commands.Connection.Tune)
-        self._say(commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0), channel=0)
-        self._say(commands.Connection.Open(vhost), channel=0)
+        self._send(commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0), channel=0)
+        self._send(commands.Connection.Open(vhost), channel=0)
         self._expect(commands.Connection.OpenOk)
-        self._say(commands.Channel.Open())
+        self._send(commands.Channel.Open())
         self._expect(commands.Channel.OpenOk)
-        self._say(commands.Confirm.Select())
+        self._send(commands.Confirm.Select())
         self._expect(commands.Confirm.SelectOk)
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class RawClient:
 
     def publish(self, body: bytes, properties: bytes, *, key: str, exchange: str = "") -> None:
         """Confirmed. `properties`: flags and property list, byte for byte."""
-        self._say(commands.Basic.Publish(exchange=exchange, routing_key=key))
+        self._send(commands.Basic.Publish(exchange=exchange, routing_key=key))
         head = struct.pack(">HHQ", _BASIC, 0, len(body)) + properties
         parts = [_framed(_HEADER, head)] + ([_framed(3, body)] if body else [])
         self._socket.sendall(b"".join(parts))
@@ -103,12 +103,12 @@ class RawClient:
         """The next message, rejected; None if the queue is empty now."""
         message = self.get(queue, no_ack=False)
         if message is not None:
-            self._say(commands.Basic.Reject(message.method.delivery_tag, requeue=False))
+            self._send(commands.Basic.Reject(message.method.delivery_tag, requeue=False))
         return message
 
     def get(self, queue: str, *, no_ack: bool = True) -> RawMessage | None:
         """The next message, acknowledged; None if the queue is empty now."""
-        self._say(commands.Basic.Get(queue=queue, no_ack=no_ack))
+        self._send(commands.Basic.Get(queue=queue, no_ack=no_ack))
         _, _, payload = self._read()
         method = _method(payload)
         if not isinstance(method, commands.Basic.GetOk):
@@ -119,7 +119,7 @@ class RawClient:
             body += self._read()[2]
         return RawMessage(method, head, body)
 
-    def _say(self, method: Frame, channel: int = _CHANNEL) -> None:
+    def _send(self, method: Frame, channel: int = _CHANNEL) -> None:
         self._socket.sendall(frame.marshal(method, channel))
 
     def _expect(self, kind: type[M]) -> M:

@@ -162,18 +162,18 @@ def samples(text: str, name: str = "") -> Iterator[tuple[Sample, float]]:
     for line in text.split("\n"):
         if not line or line.startswith("#") or not line.startswith(name):
             continue
-        if not (found := _SAMPLE.fullmatch(line)):
+        if not (sample := _SAMPLE.fullmatch(line)):
             raise ValueError(line)
-        if name in {found[1], ""}:
-            labels = ((key, _ESCAPED.sub(_unescaped, value)) for key, value in _LABEL.findall(found[2] or ""))
-            yield (found[1], frozenset(labels)), float(found[3])
+        if name in {sample[1], ""}:
+            labels = ((key, _ESCAPED.sub(_unescaped, value)) for key, value in _LABEL.findall(sample[2] or ""))
+            yield (sample[1], frozenset(labels)), float(sample[3])
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return "\n" if found[1] == "n" else found[1]
+def _unescaped(escape: re.Match[str]) -> str:
+    return "\n" if escape[1] == "n" else escape[1]
 
 
 def _executed(argv: list[str], env: Mapping[str, str], log: Path, tree: Path) -> subprocess.Popen[bytes]:
     whole = [sys.executable, "-m", "dlx_router", *argv]
-    with log.open("ab") as told:
-        return subprocess.Popen(whole, env=env, cwd=tree, stdin=subprocess.DEVNULL, stdout=told, stderr=told)
+    with log.open("ab") as output:
+        return subprocess.Popen(whole, env=env, cwd=tree, stdin=subprocess.DEVNULL, stdout=output, stderr=output)

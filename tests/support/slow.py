@@ -37,35 +37,35 @@ def room_for_files(count: int = 8192) -> None:
 @asynccontextmanager
 async def slow_clients(port: int, count: int, says: bytes) -> AsyncIterator[Callable[[], None]]:
     """So many connections that said so much and read nothing. Calling what is given sends a byte on each."""
-    ones: list[socket.socket] = []
+    sockets: list[socket.socket] = []
 
     def one_byte_more() -> None:
-        for one in ones:
+        for client in sockets:
             with contextlib.suppress(OSError):
-                one.send(b"x")
+                client.send(b"x")
 
     try:
         for _ in range(count):
-            ones.append(_socket())
-            await _begin(ones[-1], port, says)
+            sockets.append(_socket())
+            await _begin(sockets[-1], port, says)
         yield one_byte_more
     finally:
-        for one in ones:
-            one.close()
+        for client in sockets:
+            client.close()
 
 
 def _socket() -> socket.socket:
-    one = socket.socket()
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    one.setblocking(False)  # noqa: FBT003 - as socket has it
-    return one
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)  # noqa: FBT003 - as socket has it
+    return client
 
 
-async def _begin(one: socket.socket, port: int, says: bytes) -> None:
+async def _begin(client: socket.socket, port: int, says: bytes) -> None:
     loop = asyncio.get_running_loop()
     with contextlib.suppress(ConnectionError):  # the server may close any of them, at any moment
-        await loop.sock_connect(one, ("127.0.0.1", port))
-        await loop.sock_sendall(one, says)
+        await loop.sock_connect(client, ("127.0.0.1", port))
+        await loop.sock_sendall(client, says)
 
 
 def in_time(took_s: dict[str, float]) -> bool:
@@ -116,14 +116,14 @@ def flood(port: int, per_second: int, says: bytes = HEAD) -> Iterator[Callable[[
 
 def _flood(port: int, per_second: int, says: bytes) -> None:
     room_for_files()
-    began, ones = time.monotonic(), [_socket() for _ in range(per_second)]
+    began, clients = time.monotonic(), [_socket() for _ in range(per_second)]
     for number in itertools.count():
         time.sleep(max(0.0, began + number / per_second - time.monotonic()))  # the rate of connections
-        one = ones[number % per_second] = _socket()  # the one before is closed
+        client = clients[number % per_second] = _socket()  # the one before is closed
         with contextlib.suppress(OSError):
-            one.connect(("127.0.0.1", port))
+            client.connect(("127.0.0.1", port))
         with contextlib.suppress(OSError):
-            one.send(says)
+            client.send(says)
         sys.stdout.buffer.write(b".")
         sys.stdout.buffer.flush()
 

@@ -81,10 +81,10 @@ def test_samples_are_what_prometheus_reads() -> None:
     odd = 'a "queue", \\ back\\n\n{x="y"} 1\u2028'
     metrics.decisions[odd, "retry", "rejected"] += 3
     text = metrics.text().decode()
-    read = [one for family in text_string_to_metric_families(text) for one in family.samples]
-    assert dict(samples(text)) == {(one.name, frozenset(one.labels.items())): one.value for one in read}
-    found = {dict(labels)["policy"]: value for (_, labels), value in samples(text, "dlx_router_decisions_total")}
-    assert found == {odd: 3}
+    read = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    assert dict(samples(text)) == {(sample.name, frozenset(sample.labels.items())): sample.value for sample in read}
+    counts = {dict(labels)["policy"]: value for (_, labels), value in samples(text, "dlx_router_decisions_total")}
+    assert counts == {odd: 3}
 
 
 def test_what_is_no_sample_is_an_error() -> None:

@@ -90,9 +90,13 @@ class Vhost:
 def cut(vhost: Vhost, role: str) -> None:
     """Close the router's connection of this name, as an operator would."""
 
-    def found() -> list[str]:
+    def named() -> list[str]:
         every = vhost.get(f"vhosts/{vhost.quoted}/connections")
-        return [one["name"] for one in every if f"dlx-router {role}" in one.get("user_provided_name", "")]
+        return [
+            connection["name"]
+            for connection in every
+            if f"dlx-router {role}" in connection.get("user_provided_name", "")
+        ]
 
-    for name in eventually(found, within=15):
+    for name in eventually(named, within=15):
         vhost.api.delete(f"connections/{name}", headers={"X-Reason": "cut"})
