@@ -58,13 +58,13 @@ def missing(why: str) -> None:
 def library() -> Callable[[str], Any]:
     """library("celery") → the module."""
 
-    def found(name: str) -> Any:
+    def load(name: str) -> Any:
         try:
             return import_module(name)
         except ImportError as error:
             return missing(f"{name} is not installed ({error}); make test-clients installs it")
 
-    return found
+    return load
 
 
 @pytest.fixture

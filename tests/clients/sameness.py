@@ -30,8 +30,8 @@ def ways(desk: Desk, name: str, exchange: str = SHOP) -> str:
     queue, key = desk.work(f"work.{name}"), f"work.{name}"
     if exchange == SHOP:
         desk.amqp.exchange(SHOP, "topic")
-    for one in (queue, desk.amqp.queue(f"copy.{name}")):
-        desk.amqp.bind(one, exchange, key)
+    for target in (queue, desk.amqp.queue(f"copy.{name}")):
+        desk.amqp.bind(target, exchange, key)
     return queue
 
 

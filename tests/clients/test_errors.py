@@ -49,10 +49,10 @@ GROUPS: Final = {
 
 def block(name: str, folder: Path) -> str:
     """A block of the page, as a file."""
-    found = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
-    assert found, f"docs/clients.md lacks <!-- {name} -->"
+    match = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+    assert match, f"docs/clients.md lacks <!-- {name} -->"
     file = folder / name
-    file.write_text(found[1], encoding="utf-8")
+    file.write_text(match[1], encoding="utf-8")
     return str(file)
 
 
@@ -130,43 +130,45 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         return started[-1]
 
     yield begin
-    for one in started:
-        one.close()
-        sys.stdout.write(one.text())
+    for program in started:
+        program.close()
+        sys.stdout.write(program.text())
 
 
 def grouped(desk: Desk, queue: str, deaths: int) -> dict[tuple[str, str], int]:
     """By type and message, as `GET /groups` shows them; declared ones only. Waits for so many letters in all."""
     desk.letters(deaths, queue=queue, state="dead", within=SLOW_S)
-    groups = [one for one in desk.groups(queue) if one["reason"].startswith("application:")]
-    assert {one["reason"] for one in groups} <= {"application:exception"}
+    groups = [group for group in desk.groups(queue) if group["reason"].startswith("application:")]
+    assert {group["reason"] for group in groups} <= {"application:exception"}
     counts: Counter[tuple[str, str]] = Counter()
-    for one in groups:  # the same error from two places is two groups
-        counts[one["error_type"], one["message"]] += one["deaths"]
+    for group in groups:  # the same error from two places is two groups
+        counts[group["error_type"], group["message"]] += group["deaths"]
     return dict(counts)
 
 
 def plain(desk: Desk, queue: str) -> int:
     """Letters that were rejected, and of which nothing is told."""
-    return sum(one["deaths"] for one in desk.groups(queue) if one["reason"] == "rejected" and not one["error_type"])
+    return sum(
+        group["deaths"] for group in desk.groups(queue) if group["reason"] == "rejected" and not group["error_type"]
+    )
 
 
 def frames(desk: Desk, queue: str) -> set[str]:
     """Where the errors were raised, by the records of the letters."""
     grave = f"DLQ.{queue}"
-    found = [record(desk.amqp.take(grave)) for _ in range(desk.amqp.depth(grave))]
-    return {one["error"].get("frame", "") for one in found if "error" in one}
+    records = [record(desk.amqp.take(grave)) for _ in range(desk.amqp.depth(grave))]
+    return {entry["error"].get("frame", "") for entry in records if "error" in entry}
 
 
 def raised_in(desk: Desk, queue: str) -> set[str]:
     """File and function of these."""
-    return {re.sub(r".*/|:\d+", "", one) for one in frames(desk, queue)}
+    return {re.sub(r".*/|:\d+", "", frame) for frame in frames(desk, queue)}
 
 
 def held(desk: Desk, queue: str) -> int:
     """Messages in the queue or with its consumer, as the queue itself counts them: statistics are of a second ago."""
-    found = desk.vhost.get(f"queues/{desk.vhost.quoted}?disable_stats=true&enable_queue_totals=true")
-    (mine,) = (one for one in found if one["name"] == queue)
+    totals = desk.vhost.get(f"queues/{desk.vhost.quoted}?disable_stats=true&enable_queue_totals=true")
+    (mine,) = (entry for entry in totals if entry["name"] == queue)
     return int(mine["messages"])
 
 
@@ -320,7 +322,7 @@ def test_on_each_python_that_the_client_is_for_it_is_the_same(
 ) -> None:
     """All libraries beside one another; pools of Celery differ in nothing that a Python could change."""
     begun = [handler(desk, other_python, start, tmp_path, name) for name in HANDLERS]
-    begun += [one(desk, other_python, start, tmp_path) for one in (celery, dramatiq)]
+    begun += [begin(desk, other_python, start, tmp_path) for begin in (celery, dramatiq)]
     for ends in begun:
         ends()
 
@@ -350,6 +352,6 @@ def test_without_a_router_it_is_as_without_the_client(
         amqp.publish("boom 1", key=queue, content_type="text/plain")
     eventually(lambda: amqp.exists(grave) and amqp.depth(grave) == 1, within=60)
     letter = amqp.take(grave)
-    assert [(one["queue"], one["reason"]) for one in letter.deaths] == [(queue, "rejected")]
+    assert [(death["queue"], death["reason"]) for death in letter.deaths] == [(queue, "rejected")]
     assert "dlx-death" not in letter.headers
     eventually(lambda: f"a message of queue '{queue}' is rejected without its error" in running.text())

@@ -35,8 +35,8 @@ def test_mqtt_comes_back_and_a_subscriber_sees_the_headers_of_the_router(
     mqtt: Any, library: Callable[[str], Any], desk: Desk
 ) -> None:
     """limits.md: they are user properties, the record too."""
-    queue, found, subscribed = ways(desk, "mqtt", exchange="amq.topic"), [], []
-    mqtt.on_message = lambda _client, _data, message: found.append(message)
+    queue, messages, subscribed = ways(desk, "mqtt", exchange="amq.topic"), [], []
+    mqtt.on_message = lambda _client, _data, message: messages.append(message)
     mqtt.on_subscribe = lambda *_: subscribed.append(True)
     mqtt.subscribe("dead/mqtt", qos=1)
     eventually(lambda: subscribed)
@@ -46,21 +46,21 @@ def test_mqtt_comes_back_and_a_subscriber_sees_the_headers_of_the_router(
     properties.ResponseTopic, properties.PayloadFormatIndicator = "answers/here", 0
     mqtt.publish("work/mqtt", BODY, qos=1, properties=properties).wait_for_publish(10)
     seen = [desk.amqp.fail(queue) for _ in range(2)]
-    assert [one.exchange for one in seen] == ["amq.topic", RETURN]
+    assert [letter.exchange for letter in seen] == ["amq.topic", RETURN]
     assert own(seen[0].headers) == own(seen[1].headers)
     assert {name: value for name, value in vars(seen[0].properties).items() if name != "headers"} == {
         name: value for name, value in vars(seen[1].properties).items() if name != "headers"
     }
-    (dead,) = eventually(lambda: list(found), within=20)
-    told = dict(dead.properties.UserProperty)
-    assert (dead.payload, told["mine"], told["x-other"]) == (BODY, "größe", "2")
-    assert sorted(told.keys() - {"mine", "x-other"}) == [
+    (dead,) = eventually(lambda: list(messages), within=20)
+    named = dict(dead.properties.UserProperty)
+    assert (dead.payload, named["mine"], named["x-other"]) == (BODY, "größe", "2")
+    assert sorted(named.keys() - {"mine", "x-other"}) == [
         "dlx-router", "dlx-router-id", "dlx-router-pub",
         "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason",
         "x-last-death-exchange", "x-last-death-queue", "x-last-death-reason",
     ]  # fmt: skip
-    assert told["dlx-router-id"] in told["dlx-router"]
-    assert f'"failed_queue":"{queue}"' in told["dlx-router"], "limits.md: who may subscribe reads names"
+    assert named["dlx-router-id"] in named["dlx-router"]
+    assert f'"failed_queue":"{queue}"' in named["dlx-router"], "limits.md: who may subscribe reads names"
     for name in ("user properties", "`dlx-router`", "`dlx-router-id`", "`dlx-router-pub`", "`x-first-death-*`"):
         assert name in LIMITS
     desk.letters(1, queue=queue, state="dead")
@@ -109,17 +109,17 @@ def test_stomp_gets_back_what_it_sent(desk: Desk) -> None:
     }  # fmt: skip
     stomp.say("SEND", {"destination": f"/exchange/shop/{queue}", **headers}, BODY)
     stomp.say("SUBSCRIBE", {"id": "1", "destination": f"/amq/queue/{queue}", "ack": "client-individual"})
-    found = []
+    received = []
     for _ in range(2):
-        verb, told, body = stomp.hear()
+        verb, got, body = stomp.hear()
         assert (verb, body) == ("MESSAGE", BODY)
-        stomp.say("NACK", {"id": told["ack"], "requeue": "false"})
-        found.append({name: value for name, value in own(told).items() if name not in {"ack", "message-id"}})
-    assert (found[0].pop("destination"), found[1].pop("destination")) == (
+        stomp.say("NACK", {"id": got["ack"], "requeue": "false"})
+        received.append({name: value for name, value in own(got).items() if name not in {"ack", "message-id"}})
+    assert (received[0].pop("destination"), received[1].pop("destination")) == (
         f"/exchange/shop/{queue}",
         f"/exchange/{RETURN}/{queue}",
     )
-    assert found[0] == found[1]
-    assert headers.items() <= found[0].items()
+    assert received[0] == received[1]
+    assert headers.items() <= received[0].items()
     ends(desk, queue)
     stomp.close()  # not before: what was said last may be lost with the socket

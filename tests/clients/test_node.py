@@ -34,9 +34,9 @@ def test_amqplib_gets_back_what_it_sent(desk: Desk, program: Callable[..., list[
     first, second = program("amqplib_client.js", desk.vhost.amqp_url, "shop", queue, queue, 2)
     assert (first["exchange"], second["exchange"]) == ("shop", RETURN)
     assert first["routingKey"] == second["routingKey"] == queue
-    for one in (first, second):
-        one["properties"]["headers"] = own(one["properties"]["headers"])
-        del one["exchange"]
+    for delivery in (first, second):
+        delivery["properties"]["headers"] = own(delivery["properties"]["headers"])
+        del delivery["exchange"]
     assert first == second
     dead = dict(ends(desk, queue).headers)
     assert dead["x-double"] == ("d", 3.14159)
@@ -59,11 +59,11 @@ def test_amqp_10_loses_what_limits_md_says(desk: Desk, program: Callable[..., li
     noted, noted_again = first.pop("message_annotations"), second.pop("message_annotations")
     assert (noted["x-exchange"], noted_again["x-exchange"]) == ("shop", RETURN)
     assert (noted["x-opt-mine"], noted["x-routing-key"]) == (noted_again["x-opt-mine"], noted_again["x-routing-key"])
-    said, again = first.pop("application_properties"), own(second.pop("application_properties"))
+    sent, again = first.pop("application_properties"), own(second.pop("application_properties"))
     assert (first.pop("creation_time"), second.pop("creation_time")) == CUT
-    assert (said.pop("moment"), again.pop("moment")) == CUT
-    assert again.pop("flag") == said.pop("flag"), "rhea shows a boolean as true or as 1"
-    assert (first, said) == (second, again)
+    assert (sent.pop("moment"), again.pop("moment")) == CUT
+    assert again.pop("flag") == sent.pop("flag"), "rhea shows a boolean as true or as 1"
+    assert (first, sent) == (second, again)
     ends(desk, queue)
     for name in LOST:
         assert name.replace("_", "-") in LIMITS

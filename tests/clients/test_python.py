@@ -38,14 +38,14 @@ def test_pika_gets_back_what_it_sent(desk: Desk) -> None:
     }  # fmt: skip
     whole = pika.BasicProperties(headers=headers, **properties)
     desk.amqp.channel.basic_publish("shop", queue, BODY, whole, mandatory=True)
-    found = [desk.amqp.fail(queue) for _ in range(2)]
-    assert [(one.exchange, one.routing_key, one.redelivered) for one in found] == [
+    letters = [desk.amqp.fail(queue) for _ in range(2)]
+    assert [(letter.exchange, letter.routing_key, letter.redelivered) for letter in letters] == [
         ("shop", queue, False),
         (RETURN, queue, False),
     ]
-    for one in found:
-        assert (one.body, own(one.headers)) == (BODY, headers)
-        assert {name: getattr(one.properties, name) for name in properties} == properties
+    for letter in letters:
+        assert (letter.body, own(letter.headers)) == (BODY, headers)
+        assert {name: getattr(letter.properties, name) for name in properties} == properties
     ends(desk, queue)
 
 
@@ -69,25 +69,25 @@ async def test_aio_pika_gets_back_what_it_sent(desk: Desk) -> None:
         channel = await connection.channel()
         await (await channel.get_exchange("shop")).publish(sent, routing_key=queue)
         async with asyncio.timeout(30), (await channel.get_queue(queue)).iterator() as messages:
-            found = []
+            deliveries = []
             for _ in range(2):
-                found.append(await anext(messages))
-                await found[-1].reject(requeue=False)
-    assert [(one.exchange, one.routing_key) for one in found] == [("shop", queue), (RETURN, queue)]
-    for one in found:
-        assert (one.body, own(one.headers)) == (BODY, headers)
-        assert {name: getattr(one, name) for name in names} == {name: getattr(sent, name) for name in names}
+                deliveries.append(await anext(messages))
+                await deliveries[-1].reject(requeue=False)
+    assert [(delivery.exchange, delivery.routing_key) for delivery in deliveries] == [("shop", queue), (RETURN, queue)]
+    for delivery in deliveries:
+        assert (delivery.body, own(delivery.headers)) == (BODY, headers)
+        assert {name: getattr(delivery, name) for name in names} == {name: getattr(sent, name) for name in names}
     await asyncio.to_thread(ends, desk, queue)
 
 
 async def test_faststream_rejects_and_sees_its_own_again(desk: Desk, library: Callable[[str], Any]) -> None:
     rabbit = library("faststream.rabbit")
     queue = ways(desk, "faststream")
-    broker, found, twice = rabbit.RabbitBroker(desk.vhost.amqp_url), [], asyncio.Event()
+    broker, attempts, twice = rabbit.RabbitBroker(desk.vhost.amqp_url), [], asyncio.Event()
 
     async def take(body: dict[str, Any], message: Any) -> None:
-        found.append((body, own(message.headers), message.correlation_id, message.raw_message))
-        if len(found) > 1:
+        attempts.append((body, own(message.headers), message.correlation_id, message.raw_message))
+        if len(attempts) > 1:
             twice.set()
         raise ValueError("no stock")
 
@@ -101,7 +101,7 @@ async def test_faststream_rejects_and_sees_its_own_again(desk: Desk, library: Ca
                              headers={"x-mine": 2.5}, correlation_id="c-1", persist=True, priority=3)  # fmt: skip
         await asyncio.wait_for(twice.wait(), 30)
         await asyncio.to_thread(ends, desk, queue)  # before it goes: the handler tells us first, and then rejects
-    first, second = found
+    first, second = attempts
     assert first[:3] == second[:3]
     assert (first[0], first[1]["x-mine"], first[2]) == (sent, 2.5, "c-1")
     assert (first[3].exchange, second[3].exchange) == ("shop", RETURN)
@@ -109,8 +109,8 @@ async def test_faststream_rejects_and_sees_its_own_again(desk: Desk, library: Ca
 
 def test_celery_rejects_a_task_and_gets_it_again(desk: Desk, library: Callable[[str], Any], tmp_path: Path) -> None:
     library("celery")
-    queue, told = ways(desk, "celery"), tmp_path / "told.jsonl"
-    env = {**os.environ, "TESTED_URL": desk.vhost.amqp_url, "TESTED_QUEUE": queue, "TESTED_FILE": str(told)}
+    queue, journal = ways(desk, "celery"), tmp_path / "told.jsonl"
+    env = {**os.environ, "TESTED_URL": desk.vhost.amqp_url, "TESTED_QUEUE": queue, "TESTED_FILE": str(journal)}
     options = "--pool solo --without-gossip --without-mingle --without-heartbeat --loglevel INFO"
     with (tmp_path / "worker.log").open("wb") as log:
         worker = subprocess.Popen(
@@ -120,16 +120,16 @@ def test_celery_rejects_a_task_and_gets_it_again(desk: Desk, library: Callable[[
     try:
         sent = [sys.executable, "-m", "celery_app", "7", "größe"]
         subprocess.run(sent, env=env, cwd=HERE, check=True, timeout=60)
-        eventually(lambda: told.exists() and len(lines(told.read_text(encoding="utf-8"))) == 2, within=60)
+        eventually(lambda: journal.exists() and len(lines(journal.read_text(encoding="utf-8"))) == 2, within=60)
         ends(desk, queue)  # before it goes: Celery rejects when its loop turns next, up to 10 s after the task
     finally:
         worker.kill()
         worker.wait()
-    first, second = lines(told.read_text(encoding="utf-8"))
+    first, second = lines(journal.read_text(encoding="utf-8"))
     assert (first["exchange"], second["exchange"]) == ("shop", RETURN)
-    for one in (first, second):
-        one["properties"]["application_headers"] = own(one["properties"]["application_headers"])
-        del one["exchange"]
+    for attempt in (first, second):
+        attempt["properties"]["application_headers"] = own(attempt["properties"]["application_headers"])
+        del attempt["exchange"]
     assert first == second
     assert (first["args"], first["task"]) == ([7, "größe"], "take")
 
@@ -140,12 +140,12 @@ def test_dramatiq_keeps_its_own_retries_and_its_dead_come_back(
     """Its delayed queue is its own business; what lies in its queue of dead messages is the router's, once attached."""
     dramatiq, rabbitmq = library("dramatiq"), library("dramatiq.brokers.rabbitmq")
     queue, grave = "work.dramatiq", "work.dramatiq.XQ"
-    broker, found = rabbitmq.RabbitmqBroker(url=vhost.amqp_url), []
+    broker, attempts = rabbitmq.RabbitmqBroker(url=vhost.amqp_url), []
     broker.add_middleware(dramatiq.middleware.CurrentMessage())
 
     def take(number: int, text: str) -> None:
         message = dramatiq.middleware.CurrentMessage.get_current_message()
-        found.append((number, text, message.message_id, message.options.get("retries", 0)))
+        attempts.append((number, text, message.message_id, message.options.get("retries", 0)))
         raise ValueError("no stock")
 
     actor = dramatiq.actor(take, broker=broker, queue_name=queue, max_retries=1, min_backoff=100, max_backoff=100)
@@ -165,7 +165,7 @@ policies: [{name: all, match: "#", definition: {max-delivery-attempts: 2, redeli
     finally:
         worker.stop()
         broker.close()
-    assert found == [(7, "größe", sent.message_id, retries) for retries in (0, 1, 1)], "two of its own, one of ours"
+    assert attempts == [(7, "größe", sent.message_id, retries) for retries in (0, 1, 1)], "two of its own, one of ours"
     kept = dramatiq.Message.decode(dead.body)
     assert (kept.args, kept.message_id, record(dead)["failed_queue"]) == ((7, "größe"), sent.message_id, queue)
     assert amqp.depth(grave) == 0

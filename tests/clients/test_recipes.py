@@ -54,12 +54,12 @@ def _recipe(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Recipe
             raise AssertionError
         source = (FOLDER / "driver.go").read_text(encoding="utf-8") + text
         return _runs([there[0], "run"], _written(tmp_path / "recipe.go", source), **there[1])
-    found = languages.java()
-    if found is None:
+    java = languages.java()
+    if java is None:
         missing("javac, or RabbitMQ's client for Java, is not here; make test-clients fetches the latter")
         raise AssertionError
     source = (FOLDER / "Driver.java").read_text(encoding="utf-8") + text
-    return _runs([found[0], "-cp", found[1]], _written(tmp_path / "Driver.java", source))
+    return _runs([java[0], "-cp", java[1]], _written(tmp_path / "Driver.java", source))
 
 
 def _written(file: Path, source: str) -> str:
@@ -95,10 +95,10 @@ def test_a_block_declares_what_ended_a_handler(desk: Desk, recipe: Recipe, reque
     letter = desk.amqp.await_message(f"DLQ.{queue}")
     assert {name: letter.headers[name] for name in headers} == headers
     assert (letter.properties.message_id, letter.properties.priority) == ("m-1", 3)
-    assert [(one["queue"], one["count"]) for one in letter.deaths] == [(queue, 2)]
+    assert [(death["queue"], death["count"]) for death in letter.deaths] == [(queue, 2)]
     letter.requeue()
     if language != "go":
-        assert all("andle" in one for one in frames(desk, queue)), "handle, wherever the program lies"
+        assert all("andle" in frame for frame in frames(desk, queue)), "handle, wherever the program lies"
 
 
 def test_a_block_says_so_where_no_router_is(vhost: Vhost, amqp: Client, recipe: Recipe) -> None:
@@ -121,28 +121,28 @@ def test_headers_of_spring_are_read_where_spring_declares(
     (group,) = grouped(desk, queue, 1)
     assert group[0] == "Driver$OutOfStock", "the innermost error, not the listener's"
     assert group[1].startswith("item seven")
-    assert all(one.startswith("Driver.handle(") for one in frames(desk, queue))
-    said = {"queue": queue, "exchange": "", "routing_keys": [queue], "reason": "application:exception"}
+    assert all(frame.startswith("Driver.handle(") for frame in frames(desk, queue))
+    declared = {"queue": queue, "exchange": "", "routing_keys": [queue], "reason": "application:exception"}
     members = re.findall(r'"(\w+)", ', Path(block("spring", tmp_path)).read_text(encoding="utf-8"))
-    assert {*said} <= {*members}
-    assert declaration.read(json.dumps(said).encode()).error is None
+    assert {*declared} <= {*members}
+    assert declaration.read(json.dumps(declared).encode()).error is None
 
 
 def test_the_header_of_the_block_for_net_is_read(tmp_path: Path) -> None:
     """Its members, with values such as .NET gives them; the block itself is not run."""
     text = Path(block("dotnet", tmp_path)).read_text(encoding="utf-8")
-    told: dict[str, Any] = {"queue": "q", "exchange": "", "routing_keys": ["k"], "reason": "application:exception"}
+    members: dict[str, Any] = {"queue": "q", "exchange": "", "routing_keys": ["k"], "reason": "application:exception"}
     error = {"type": "Shop.OutOfStock", "message": "none left", "frame": "at Shop.Orders.Take() in Orders.cs:line 7"}
-    for name in (*told, *error):
+    for name in (*members, *error):
         assert re.search(rf"^\s+{name}(?: =|,)", text, re.MULTILINE), name
-    said = declaration.read(json.dumps({**told, "error": error}).encode())
-    assert (said.reason, said.error) == ("application:exception", error)
+    read = declaration.read(json.dumps({**members, "error": error}).encode())
+    assert (read.reason, read.error) == ("application:exception", error)
     assert PAGE.count("dlx-router.declared") > 3
 
 
 def test_the_page_says_what_is_run() -> None:
     """Which blocks are run and which are only read is said beside each of them."""
-    for name, said in (("node", "run by the tests"), ("go", "run by the tests"), ("java", "run by the tests"),
+    for name, sentence in (("node", "run by the tests"), ("go", "run by the tests"), ("java", "run by the tests"),
                        ("spring", "Spring itself is not run"), ("dotnet", "Not run by the tests")):  # fmt: skip
         before = PAGE[: PAGE.index(f"<!-- {name} -->")]
-        assert said in before[before.rindex("\n### ") :].replace("\n", " "), name
+        assert sentence in before[before.rindex("\n### ") :].replace("\n", " "), name

@@ -49,5 +49,5 @@ def take(self: Task, text: str) -> None:
 task = app.task(bind=True, name="take", max_retries=1)(take)
 
 if __name__ == "__main__":
-    for one in sys.argv[1:]:
-        task.apply_async((one,))
+    for word in sys.argv[1:]:
+        task.apply_async((word,))
