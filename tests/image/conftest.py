@@ -40,19 +40,19 @@ def engine() -> Iterator[Engine]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "containers.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        one = _engine()
-        one.sweep()
-        yield one
-        one.sweep()
+        chosen = _engine()
+        chosen.sweep()
+        yield chosen
+        chosen.sweep()
 
 
 def _engine() -> Engine:
     try:
-        one = found_engine()
-        stand_ins.provide(one, stand_ins.PYTHON)
+        chosen = found_engine()
+        stand_ins.provide(chosen, stand_ins.PYTHON)
     except (EngineMissingError, brokers.BrokerMissingError) as error:
         pytest.fail(str(error)) if MUST else pytest.skip(str(error))
-    return one
+    return chosen
 
 
 @pytest.fixture(scope="session")
@@ -78,15 +78,15 @@ def start(engine: Engine, router_image: str, vhost: Vhost, tmp_path: Path) -> It
         folder = tmp_path / f"policies-{len(started)}"
         folder.mkdir()
         (folder / "policies.yaml").write_text(policies, encoding="utf-8")
-        one = Container(engine, router_image, f"dlx-router-test-{len(started)}")
-        started.append(one)
+        router = Container(engine, router_image, f"dlx-router-test-{len(started)}")
+        started.append(router)
         urls = {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
         mounted = ["--volume", f"{folder}:/policies:ro"]
-        one.start(*HARDENED, *mounted, *options, settings={**urls, **settings})
+        router.start(*HARDENED, *mounted, *options, settings={**urls, **settings})
         if wait:
-            one.await_ready()
-        return one
+            router.await_ready()
+        return router
 
     yield begin
-    for one in started:
-        one.close()
+    for router in started:
+        router.close()

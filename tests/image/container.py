@@ -28,8 +28,8 @@ class Container:
     def start(self, *options: str, settings: Mapping[str, str], command: tuple[str, ...] = ()) -> None:
         """It was begun when this returns."""
         self.engine.remove(self.name)
-        told = {"HTTP_PORT": str(self.port), **settings}
-        variables = [word for key, value in told.items() for word in ("--env", f"DLX_ROUTER_{key}={value}")]
+        environment = {"HTTP_PORT": str(self.port), **settings}
+        variables = [word for key, value in environment.items() for word in ("--env", f"DLX_ROUTER_{key}={value}")]
         plain = ["--read-only-tmpfs=false"] if self.engine.is_podman and "--read-only" in options else []
         words = ["run", "--detach", "--pull=never", "--name", self.name, "--network", "host", *plain, *options]
         self.engine.run(*words, *variables, self.image, *command)
@@ -55,8 +55,8 @@ class Container:
     @property
     def state(self) -> dict[str, Any]:
         """Running, ExitCode, OOMKilled and so on."""
-        told: dict[str, Any] = json.loads(self.engine.run("inspect", "--format", "{{json .State}}", self.name))
-        return told
+        state: dict[str, Any] = json.loads(self.engine.run("inspect", "--format", "{{json .State}}", self.name))
+        return state
 
     @property
     def output(self) -> str:

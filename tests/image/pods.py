@@ -39,10 +39,12 @@ def keep_up(folder: Path, files: Mapping[str, str]) -> None:
     for name in files:
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(f"..data/{name}")
-    for gone in [one for one in folder.iterdir() if one.is_symlink() and one.name != "..data" and not one.exists()]:
+    for gone in [
+        entry for entry in folder.iterdir() if entry.is_symlink() and entry.name != "..data" and not entry.exists()
+    ]:
         gone.unlink()
-    for one in sorted(old.iterdir()) if old else []:
-        one.unlink()
+    for entry in sorted(old.iterdir()) if old else []:
+        entry.unlink()
     if old:
         old.rmdir()
 
@@ -60,13 +62,13 @@ class Pod:
         self._file = folder / "pod.yaml"
         self._folder = folder
         (self.container,) = self.spec["containers"]
-        self.volumes = {one["name"]: self._volume(one) for one in self.spec["volumes"]}
+        self.volumes = {volume["name"]: self._volume(volume) for volume in self.spec["volumes"]}
 
     def play(self, network: str, image: str) -> None:
         """Its container was started when this returns."""
         # podman would publish a containerPort on every address of this machine
         left_out = {"ports", *(key for key in self.container if key.endswith("Probe"))}
-        container = {key: told for key, told in self.container.items() if key not in left_out}
+        container = {key: value for key, value in self.container.items() if key not in left_out}
         container |= {"image": image, "imagePullPolicy": "Never"}
         volumes = [
             {"name": key, "hostPath": {"path": str(path), "type": "Directory"}} for key, path in self.volumes.items()
@@ -77,32 +79,36 @@ class Pod:
             "metadata": {"name": self.name, "labels": self._labels},
             "spec": {**self.spec, "containers": [container], "volumes": volumes},
         }
-        needed = [one for one in self._others if one["kind"] == "ConfigMap"]  # for configMapKeyRef
+        needed = [manifest for manifest in self._others if manifest["kind"] == "ConfigMap"]  # for configMapKeyRef
         self._file.write_text(yaml.safe_dump_all([*needed, pod]), encoding="utf-8")
         self.engine.run("kube", "play", "--network", network, str(self._file))
 
-    def _volume(self, told: Mapping[str, Any]) -> Path:
-        folder = self._folder / "volumes" / str(told["name"])
+    def _volume(self, volume: Mapping[str, Any]) -> Path:
+        folder = self._folder / "volumes" / str(volume["name"])
         folder.mkdir(parents=True)
-        if "secret" in told or "configMap" in told:
-            keep_up(folder, self._files(told))
+        if "secret" in volume or "configMap" in volume:
+            keep_up(folder, self._files(volume))
             return folder
         os.chown(folder, 0, FS_GROUP)
         folder.chmod(0o2770)
         return folder
 
-    def _files(self, told: Mapping[str, Any]) -> dict[str, str]:
-        source = told.get("secret") or told["configMap"]
-        kind, name = ("Secret", source.get("secretName")) if "secret" in told else ("ConfigMap", source["name"])
-        (found,) = [one for one in self._others if (one["kind"], one["metadata"]["name"]) == (kind, name)]
-        files = _texts(found)
-        return {one["path"]: files[one["key"]] for one in source["items"]} if "items" in source else files
+    def _files(self, volume: Mapping[str, Any]) -> dict[str, str]:
+        source = volume.get("secret") or volume["configMap"]
+        kind, name = ("Secret", source.get("secretName")) if "secret" in volume else ("ConfigMap", source["name"])
+        (manifest,) = [
+            candidate
+            for candidate in self._others
+            if (candidate["kind"], candidate["metadata"]["name"]) == (kind, name)
+        ]
+        files = _texts(manifest)
+        return {entry["path"]: files[entry["key"]] for entry in source["items"]} if "items" in source else files
 
     @property
     def address(self) -> str:
         """In the network of the pods."""
-        told = self.engine.inspect("container", f"{self.infra}")["NetworkSettings"]["Networks"]
-        return str(next(iter(told.values()))["IPAddress"])
+        networks = self.engine.inspect("container", f"{self.infra}")["NetworkSettings"]["Networks"]
+        return str(next(iter(networks.values()))["IPAddress"])
 
     @property
     def infra(self) -> str:
@@ -116,18 +122,20 @@ class Pod:
 
     def probe(self, which: str) -> bool:
         """Whether kubelet would be content: a GET on the pod's address, by the port's name, in the probe's time."""
-        told = self.container[f"{which}Probe"]
-        (port,) = [one["containerPort"] for one in self.container["ports"] if one["name"] == told["httpGet"]["port"]]
-        url = f"http://{self.address}:{port}{told['httpGet']['path']}"
+        probe = self.container[f"{which}Probe"]
+        (port,) = [
+            entry["containerPort"] for entry in self.container["ports"] if entry["name"] == probe["httpGet"]["port"]
+        ]
+        url = f"http://{self.address}:{port}{probe['httpGet']['path']}"
         try:
-            return 200 <= httpx.get(url, timeout=told["timeoutSeconds"], trust_env=False).status_code < 400
+            return 200 <= httpx.get(url, timeout=probe["timeoutSeconds"], trust_env=False).status_code < 400
         except httpx.TransportError:
             return False
 
     def await_ready(self) -> None:
         """Started within what its startup probe allows; alive; and ready."""
-        told = self.container["startupProbe"]
-        allowed = told["periodSeconds"] * told["failureThreshold"]
+        probe = self.container["startupProbe"]
+        allowed = probe["periodSeconds"] * probe["failureThreshold"]
         eventually(lambda: self._content("startup"), within=allowed, every=0.2)
         eventually(lambda: self._content("readiness"), within=60, every=0.2)
         assert self.probe("liveness")
@@ -144,8 +152,8 @@ class Pod:
     @property
     def state(self) -> dict[str, Any]:
         """Of its container: Running, ExitCode and so on."""
-        told: dict[str, Any] = self.engine.inspect("container", self.running)["State"]
-        return told
+        state: dict[str, Any] = self.engine.inspect("container", self.running)["State"]
+        return state
 
     @property
     def pid(self) -> int:
@@ -183,9 +191,9 @@ class Pod:
         self.engine.tried("pod", "rm", "--force", "--time", "0", self.name)
 
 
-def _texts(told: Mapping[str, Any]) -> dict[str, str]:
-    data: dict[str, str] = told.get("data", {})
-    if told["kind"] == "ConfigMap":
+def _texts(manifest: Mapping[str, Any]) -> dict[str, str]:
+    data: dict[str, str] = manifest.get("data", {})
+    if manifest["kind"] == "ConfigMap":
         return data
-    plain: dict[str, str] = told.get("stringData", {})
+    plain: dict[str, str] = manifest.get("stringData", {})
     return {key: base64.b64decode(text).decode() for key, text in data.items()} | plain

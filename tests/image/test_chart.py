@@ -54,7 +54,7 @@ WEBHOOKS: Final = """
 webhooks:
   - {name: chat, url-file: /etc/dlx-router/webhooks/url, format: slack, allow-addresses: [0.0.0.0/0]}
 """
-ROUTERS: Final = [one for one in VARIATIONS if one not in {"pipeline", "observe"}]  # these have tests of their own
+ROUTERS: Final = [name for name in VARIATIONS if name not in {"pipeline", "observe"}]  # these have tests of their own
 _numbers = itertools.count(1)
 
 
@@ -99,8 +99,8 @@ def _given_node(amqp: int, management: int) -> GivenNode:
 @pytest.fixture(scope="module")
 def gateway(engine: Engine, broker: GivenNode) -> str:
     """This machine, as pods see it."""
-    told = json.loads(engine.run("network", "inspect", NETWORK))
-    return str(told[0]["subnets"][0]["gateway"])
+    networks = json.loads(engine.run("network", "inspect", NETWORK))
+    return str(networks[0]["subnets"][0]["gateway"])
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def _given(vhost: Vhost, authority: Authority, values: dict[str, Any], chat: str
     scheme, host = ("amqps", f"{NAMED}:5671") if "tls" in values else ("amqp", "rabbit:5672")
     amqp = f"{scheme}://guest:guest@{host}/{vhost.quoted}"
     mine = authority.issue("router")
-    told = {
+    contents = {
         "rabbit": {"amqp-url": amqp, "url": amqp},
         "rabbit-management": {"management-url": "http://guest:guest@rabbit:15672"},
         "rabbit-tls": {
@@ -169,7 +169,7 @@ def _given(vhost: Vhost, authority: Authority, values: dict[str, Any], chat: str
         "our-policies": {"orders.yaml": POLICIES.replace("ATTEMPTS", "2")},
         "collector": {"endpoint": "http://127.0.0.1:4318"},
     }
-    secret = [{"kind": "Secret", "metadata": {"name": name}, "stringData": data} for name, data in told.items()]
+    secret = [{"kind": "Secret", "metadata": {"name": name}, "stringData": data} for name, data in contents.items()]
     config = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
         for name, data in configs.items()
@@ -210,8 +210,8 @@ def _has_no_rights(pod: Pod) -> None:
 
 
 def _reads_secrets_as_files(pod: Pod) -> None:
-    told = pod.within("env")
-    assert "guest" not in told
+    variables = pod.within("env")
+    assert "guest" not in variables
     for name, value in environment(pod.spec).items():
         if name.endswith("_FILE"):
             assert pod.within("cat", value).strip()
@@ -232,8 +232,8 @@ def test_observing_decides_about_copies_and_moves_nothing(play: Callable[..., Po
 
 
 def _counted(pod: Pod, series: str) -> float:
-    found = re.findall(rf"^dlx_router_{series} (\S+)$", pod.ask("/metrics")[1], re.MULTILINE)
-    return sum(map(float, found))
+    values = re.findall(rf"^dlx_router_{series} (\S+)$", pod.ask("/metrics")[1], re.MULTILINE)
+    return sum(map(float, values))
 
 
 def test_a_session_of_the_console_holds_at_every_replica_and_by_the_name_of_the_ingress_alone(
@@ -252,8 +252,8 @@ def test_a_session_of_the_console_holds_at_every_replica_and_by_the_name_of_the_
 
 
 def test_people_whom_the_proxy_of_the_values_named_need_no_token(play: Callable[..., Pod], gateway: str) -> None:
-    told = values_of("console")["console"]
-    near = play("console", console={**told, "sso": {**told["sso"], "proxies": gateway}})
+    console = values_of("console")["console"]
+    near = play("console", console={**console, "sso": {**console["sso"], "proxies": gateway}})
     far = play("console")
     named = {"x-auth-user": "eve", "x-auth-groups": "sre"}
     page = eventually(lambda: _page(near, "/", named), within=20, every=0.2)
@@ -285,8 +285,8 @@ def test_a_chat_is_told_by_the_secret_of_webhooks_and_led_to_the_console(
 ) -> None:
     play("told")
     _die(amqp, "a")
-    eventually(lambda: any(b"orders.new" in one.body for one in chat.posts), within=60, every=0.2)
-    (post, *_) = [one for one in chat.posts if b"orders.new" in one.body]
+    eventually(lambda: any(b"orders.new" in sent.body for sent in chat.posts), within=60, every=0.2)
+    (post, *_) = [sent for sent in chat.posts if b"orders.new" in sent.body]
     assert b"https://dlx.example.com/at/north/" in post.body
 
 
@@ -383,7 +383,7 @@ def _job(engine: Engine, given: Given, folder: Path) -> Pod:
     values = values_of("pipeline")
     objects = rendered(values)
     (job,) = of_kind(objects, "CronJob")
-    told = job["spec"]["jobTemplate"]["spec"]["template"]
+    pod_template = job["spec"]["jobTemplate"]["spec"]["template"]
     folder.mkdir()
-    template = {"metadata": told["metadata"], "spec": {**told["spec"], "restartPolicy": "Never"}}
+    template = {"metadata": pod_template["metadata"], "spec": {**pod_template["spec"], "restartPolicy": "Never"}}
     return Pod(engine, template, [*objects, *given(values)], folder, "dlx-router-pod-pipeline")

@@ -55,14 +55,14 @@ class Composed:
 
     def run(self, text: str) -> str:
         """What commands printed, as they stand on a page."""
-        told = self.folder / "ports.json"
-        own = {"COMPOSE_WITHOUT": "grafana", "COMPOSE_PORTS": str(told), "PYTHONPATH": str(ROOT)}
+        ports_file = self.folder / "ports.json"
+        own = {"COMPOSE_WITHOUT": "grafana", "COMPOSE_PORTS": str(ports_file), "PYTHONPATH": str(ROOT)}
         env = {**os.environ, **own, "PATH": f"{self._programs}:{os.environ['PATH']}"}
         argv = ["bash", "-e", "-u", "-o", "pipefail", "-c", text]
         done = subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, timeout=550, check=False)
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
-        if told.exists():
-            self.ports = {int(port): here for port, here in json.loads(told.read_text()).items()}
+        if ports_file.exists():
+            self.ports = {int(port): here for port, here in json.loads(ports_file.read_text()).items()}
         return done.stdout
 
     def ask(self, port: int, path: str, **more: Any) -> httpx.Response:
@@ -73,25 +73,29 @@ class Composed:
 @pytest.fixture(scope="module")
 def composed(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
     """All of it runs."""
-    one = Composed(engine, tmp_path_factory.mktemp("compose"))
+    project = Composed(engine, tmp_path_factory.mktemp("compose"))
     stand_ins.provide(engine, stand_ins.PYTHON, stand_ins.BROKER, stand_ins.PROMETHEUS)
     try:
-        one.run("\n".join(_steps()))
-        yield one
+        project.run("\n".join(_steps()))
+        yield project
     finally:
-        one.run(DOWN)
+        project.run(DOWN)
 
 
 def _steps() -> list[str]:
     """What README says to type, and the file itself."""
-    (block,) = [one for one in read(ROOT / "README.md").blocks if any("compose up" in line for line in one.commands)]
+    (block,) = [
+        candidate
+        for candidate in read(ROOT / "README.md").blocks
+        if any("compose up" in line for line in candidate.commands)
+    ]
     return list(block.commands)
 
 
 def test_readme_and_the_file_say_the_same() -> None:
     head = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").split("\nname:")[0]
-    told = [line.removeprefix("#").strip() for line in head.splitlines()]
-    assert _steps() == [line for line in told if "compose up" in line]
+    comments = [line.removeprefix("#").strip() for line in head.splitlines()]
+    assert _steps() == [line for line in comments if "compose up" in line]
     assert UP in _steps()[0]
 
 
@@ -107,12 +111,12 @@ def test_the_router_is_ready_and_routes_what_the_shop_rejects(composed: Composed
 
 def test_prometheus_scrapes_router_and_broker_and_its_rules_are_loaded(composed: Composed) -> None:
     def up() -> dict[str, str]:
-        told = composed.ask(9090, "/api/v1/targets").json()["data"]["activeTargets"]
-        return {one["labels"]["job"]: one["health"] for one in told}
+        targets = composed.ask(9090, "/api/v1/targets").json()["data"]["activeTargets"]
+        return {target["labels"]["job"]: target["health"] for target in targets}
 
     eventually(lambda: _answered(up) == {"dlx-router": "up", "rabbitmq": "up"}, within=90, every=1)
-    told = composed.ask(9090, "/api/v1/rules").json()["data"]["groups"]
-    assert sum(len(group["rules"]) for group in told) > 10
+    groups = composed.ask(9090, "/api/v1/rules").json()["data"]["groups"]
+    assert sum(len(group["rules"]) for group in groups) > 10
 
 
 def _answered(look: Callable[[], Any]) -> Any:
@@ -134,9 +138,9 @@ def test_people_log_in_to_the_console_by_the_token_of_env_and_see_what_failed(co
 
 def test_the_routers_root_is_read_only_and_it_has_no_rights(composed: Composed) -> None:
     _podman_only(composed)
-    told = composed.engine.run("exec", "dlx-router-router", "cat", "/proc/1/status")
-    assert re.search(r"^CapBnd:\s*0+$", told, re.MULTILINE)
-    assert re.search(r"^NoNewPrivs:\s*1$", told, re.MULTILINE)
+    status = composed.engine.run("exec", "dlx-router-router", "cat", "/proc/1/status")
+    assert re.search(r"^CapBnd:\s*0+$", status, re.MULTILINE)
+    assert re.search(r"^NoNewPrivs:\s*1$", status, re.MULTILINE)
     for path in ("/x", "/opt/dlx-router/x", "/policies/x"):
         done = composed.engine.tried("exec", "dlx-router-router", "touch", path)
         assert "Read-only file system" in done.stderr

@@ -67,20 +67,20 @@ class Contents:
         with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment) as process:
             assert process.stdout
             with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
-                for one in archive:
-                    self.files[one.name.removeprefix("./")] = one
-                    if one.isfile() and one.size < MEGABYTE and "site-packages/" not in one.name:
-                        self._look(one.name, archive.extractfile(one) or io.BytesIO())
+                for member in archive:
+                    self.files[member.name.removeprefix("./")] = member
+                    if member.isfile() and member.size < MEGABYTE and "site-packages/" not in member.name:
+                        self._look(member.name, archive.extractfile(member) or io.BytesIO())
 
     def _look(self, name: str, text: Any) -> None:
-        if found := _SECRETS.search(text.read()):
-            self.telling.append((name, found[0].decode(errors="replace")))
+        if match := _SECRETS.search(text.read()):
+            self.telling.append((name, match[0].decode(errors="replace")))
 
     def largest(self, count: int = 12) -> Iterator[str]:
         """Where the bytes are: lines of megabytes and folder."""
         sizes: Counter[str] = Counter()
-        for name, one in self.files.items():
-            sizes["/".join(PurePosixPath(name).parts[: 6 if name.startswith("opt/") else 3])] += one.size
+        for name, member in self.files.items():
+            sizes["/".join(PurePosixPath(name).parts[: 6 if name.startswith("opt/") else 3])] += member.size
         for name, size in sizes.most_common(count):
             yield f"{size / MEGABYTE:6.1f} MB  {name}"
 
@@ -97,8 +97,8 @@ def pipeline(engine: Engine, pipeline_image: str) -> Contents:
 
 @pytest.fixture(params=["router", "pipeline"])
 def contents(request: pytest.FixtureRequest) -> Contents:
-    found: Contents = request.getfixturevalue(request.param)
-    return found
+    chosen: Contents = request.getfixturevalue(request.param)
+    return chosen
 
 
 def test_the_routers_image_has_at_most_250_mb(engine: Engine, router_image: str, router: Contents) -> None:
@@ -109,18 +109,18 @@ def test_the_routers_image_has_at_most_250_mb(engine: Engine, router_image: str,
 
 
 def test_it_has_no_compiler_and_nothing_that_fetches(contents: Contents) -> None:
-    programs = [name for name, one in contents.files.items() if one.mode & 0o111 and not one.isdir()]
+    programs = [name for name, member in contents.files.items() if member.mode & 0o111 and not member.isdir()]
     assert [name for name in programs if _BUILDS.match(PurePosixPath(name).name) and "/bin/" in f"/{name}"] == []
 
 
 def test_it_has_no_cache_no_source_and_no_installer_beside_the_router(contents: Contents) -> None:
-    assert [name for name, one in contents.files.items() if _CACHES.match(name) and one.isfile()][:5] == []
+    assert [name for name, member in contents.files.items() if _CACHES.match(name) and member.isfile()][:5] == []
 
 
 def test_it_has_no_secret(contents: Contents) -> None:
     assert contents.telling == []
     assert _SECRETS.search(json.dumps(contents.config).encode()) is None
-    full = [name for name, one in contents.files.items() if one.size]  # what a build mounts leaves an empty file
+    full = [name for name, member in contents.files.items() if member.size]  # what a build mounts leaves an empty file
     assert [name for name in full if name.endswith((".key", ".git", ".env", "pip.conf", ".netrc"))] == []
 
 
@@ -128,10 +128,10 @@ def test_its_history_has_no_secret_and_names_no_place_of_this_machine(
     engine: Engine, request: pytest.FixtureRequest
 ) -> None:
     for image in ("router_image", "pipeline_image"):
-        told = engine.run("history", "--no-trunc", "--format", "{{.CreatedBy}}", request.getfixturevalue(image))
-        assert "compileall" not in told, "of the last stage alone"
-        assert _SECRETS.search(told.encode()) is None
-        assert [word for word in told.split() if word.startswith(("/root", "/home", "http_proxy"))] == []
+        history = engine.run("history", "--no-trunc", "--format", "{{.CreatedBy}}", request.getfixturevalue(image))
+        assert "compileall" not in history, "of the last stage alone"
+        assert _SECRETS.search(history.encode()) is None
+        assert [word for word in history.split() if word.startswith(("/root", "/home", "http_proxy"))] == []
 
 
 def test_a_build_sees_the_proxy_of_this_machine_and_keeps_no_word_of_it(
@@ -156,9 +156,9 @@ def test_a_build_sees_the_proxy_of_this_machine_and_keeps_no_word_of_it(
 
 def test_it_is_nobody_who_could_change_it(contents: Contents) -> None:
     assert contents.config["User"] == USER
-    ours = [name for name, one in contents.files.items() if one.uid == 10001]
+    ours = [name for name, member in contents.files.items() if member.uid == 10001]
     assert [name for name in ours if not name.startswith("var/lib/dlx-router")] == []
-    open_to_all = [name for name, one in contents.files.items() if one.mode & 0o002 and not one.issym()]
+    open_to_all = [name for name, member in contents.files.items() if member.mode & 0o002 and not member.issym()]
     assert [name for name in open_to_all if name.rstrip("/") not in {"tmp", "var/tmp", "run/lock"}] == []
 
 
@@ -209,8 +209,8 @@ def test_sigterm_drains_within_the_grace_and_costs_no_letter(start: Callable[...
     assert not router.state["Running"]
     begun_again = start(POLICIES)
     eventually(lambda: amqp.depth("DLQ.orders.new") >= len(letters), within=30)
-    found = [amqp.await_message("DLQ.orders.new").ack().body for _ in range(amqp.depth("DLQ.orders.new"))]
-    assert {*found} == letters
+    bodies = [amqp.await_message("DLQ.orders.new").ack().body for _ in range(amqp.depth("DLQ.orders.new"))]
+    assert {*bodies} == letters
     assert begun_again.stop(GRACE_S) == 0
 
 
@@ -244,11 +244,11 @@ def test_a_limit_that_is_too_small_ends_the_router_and_costs_no_letter(
 
 def _memory_file(router: Container, what: str) -> str:
     """Version 2 of cgroups, or 1."""
-    two, one = {
+    newer, older = {
         "usage": ("memory.current", "memory/memory.usage_in_bytes"),
         "limit": ("memory.max", "memory/memory.limit_in_bytes"),
     }[what]
-    return f"/sys/fs/cgroup/{two if 'memory.max' in router.within('ls', '/sys/fs/cgroup').split() else one}"
+    return f"/sys/fs/cgroup/{newer if 'memory.max' in router.within('ls', '/sys/fs/cgroup').split() else older}"
 
 
 def _skip_without_memory_limits(router: Container) -> None:

@@ -61,13 +61,13 @@ def test_two_builds_of_the_image_are_equal_but_for_the_history_of_layers_that_la
     assert _manifest(ours)["layers"] == _manifest(theirs)["layers"]
     first, second = (_blob(files, _manifest(files)["config"]) for files in (ours, theirs))
     assert {**first, "history": []} == {**second, "history": []}
-    assert [one["created_by"] for one in first["history"]] == [one["created_by"] for one in second["history"]]
+    assert [layer["created_by"] for layer in first["history"]] == [layer["created_by"] for layer in second["history"]]
 
 
 def test_an_archive_is_an_image_as_oci_has_it(archive: Path) -> None:
     files = _files(archive)
     assert {"oci-layout", "index.json"} <= files.keys()
-    (one,) = _json(files["index.json"])["manifests"]
+    (descriptor,) = _json(files["index.json"])["manifests"]
     manifest = _manifest(files)
     config = _blob(files, manifest["config"])
     assert config["config"]["User"] == USER
@@ -75,7 +75,7 @@ def test_an_archive_is_an_image_as_oci_has_it(archive: Path) -> None:
     assert {*files} == {
         "oci-layout",
         "index.json",
-        *(_name(each) for each in [one, manifest["config"], *manifest["layers"]]),
+        *(_name(each) for each in [descriptor, manifest["config"], *manifest["layers"]]),
     }
 
 
@@ -89,26 +89,26 @@ def test_an_engine_loads_it_and_the_router_in_it_says_its_version(engine: Engine
 
 def _files(path: Path) -> dict[str, bytes]:
     with tarfile.open(path) as tar:
-        return {one.name: _content(tar, one) for one in tar}
+        return {member.name: _content(tar, member) for member in tar}
 
 
-def _content(tar: tarfile.TarFile, one: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(one)
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
     assert file
     return file.read()
 
 
 def _manifest(files: dict[str, bytes]) -> Any:
-    (one,) = _json(files["index.json"])["manifests"]
-    return _blob(files, one)
+    (descriptor,) = _json(files["index.json"])["manifests"]
+    return _blob(files, descriptor)
 
 
-def _name(told: dict[str, Any]) -> str:
-    return f"blobs/{told['digest'].replace(':', '/')}"
+def _name(descriptor: dict[str, Any]) -> str:
+    return f"blobs/{descriptor['digest'].replace(':', '/')}"
 
 
-def _blob(files: dict[str, bytes], told: dict[str, Any]) -> Any:
-    return _json(files[_name(told)])
+def _blob(files: dict[str, bytes], descriptor: dict[str, Any]) -> Any:
+    return _json(files[_name(descriptor)])
 
 
 def _json(text: bytes) -> Any:

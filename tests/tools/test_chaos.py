@@ -90,7 +90,7 @@ def test_a_letter_that_the_broker_dead_lettered_twice_has_two_ids_and_is_no_copy
 def test_what_is_wrong_is_said(place: str, body: bytes, letter_id: str, said: str) -> None:
     books = found(40)
     books.find(place, body, letter_id, redelivered=False)
-    assert any(said in one for one in books.judge(allowed=9).violations)
+    assert any(said in violation for violation in books.judge(allowed=9).violations)
 
 
 @pytest.mark.slow

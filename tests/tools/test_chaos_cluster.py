@@ -161,8 +161,8 @@ def sample(at_s: float, **fields: object) -> Sample:
 
 def stands(*samples: Sample) -> list[Stand]:
     laws = Standstills()
-    for one in samples:
-        laws.feed(one)
+    for moment in samples:
+        laws.feed(moment)
     laws.end()
     return laws.stands
 
@@ -209,9 +209,11 @@ def test_what_lies_in_the_brokers_own_dead_letter_stage_is_not_the_routers() -> 
 def test_letters_that_wait_in_a_rung_whose_worker_stands_are_the_brokers_too() -> None:
     retry = QUORUM[2]
     waits, held = {**NOBODY, retry: 0.0, QUORUM_WAY: 0.0}, frozenset({"dlx-router.delay.300"})
-    found = {one.source: one for one in stands(*(sample(at, waits=waits, broker_holds=held) for at in range(41)))}
-    assert (found[retry.source].alone_s, found[retry.source].in_broker_s) == (0.0, 40.0)
-    assert (found[QUORUM_WAY.source].alone_s, found[QUORUM_WAY.source].in_broker_s) == (40.0, 0.0)
+    by_source = {
+        stand.source: stand for stand in stands(*(sample(at, waits=waits, broker_holds=held) for at in range(41)))
+    }
+    assert (by_source[retry.source].alone_s, by_source[retry.source].in_broker_s) == (0.0, 40.0)
+    assert (by_source[QUORUM_WAY.source].alone_s, by_source[QUORUM_WAY.source].in_broker_s) == (40.0, 0.0)
 
 
 def test_a_dead_letter_worker_stands_while_its_oldest_letter_does() -> None:
@@ -234,20 +236,20 @@ def test_letters_for_a_queue_without_a_leader_are_the_brokers_as_long_as_it_is_s
         "dlx-router.inbox": [QUORUM_WAY, QUORUM[2]],
         QUORUM[1].source: [QUORUM[1]],
     }.items():
-        found = stands(*(sample(at, waits=waits, silent=frozenset({queue})) for at in range(41)))
-        assert {one.source for one in found if not one.alone_s} == {way.source for way in ways}
+        standstills = stands(*(sample(at, waits=waits, silent=frozenset({queue})) for at in range(41)))
+        assert {stand.source for stand in standstills if not stand.alone_s} == {way.source for way in ways}
 
 
 def test_two_standstills_of_a_way_are_two() -> None:
     early = [sample(at, waits={**NOBODY, QUORUM_WAY: 0.0}) for at in range(20)]
     late = [sample(at, waits={**NOBODY, QUORUM_WAY: 25.0}) for at in range(25, 50)]
-    assert [one.seconds for one in stands(*early, *late)] == [19.0, 24.0]
+    assert [stand.seconds for stand in stands(*early, *late)] == [19.0, 24.0]
 
 
 def in_vain(*samples: Sample) -> Readiness:
     laws = Readiness()
-    for one in samples:
-        laws.feed(one)
+    for moment in samples:
+        laws.feed(moment)
     return laws
 
 
@@ -335,7 +337,10 @@ def test_other_lines_of_a_node_say_nothing_of_a_connection(line: str) -> None:
 
 def test_silences_of_all_nodes_are_told_by_time() -> None:
     later = LOG_40.replace("12:18:", "12:19:")
-    assert [(one.by, one.at_s) for one in silences(["", later, LOG_40], NAMES)] == [(2, AT_S), (1, AT_S + 60)]
+    assert [(silence.by, silence.at_s) for silence in silences(["", later, LOG_40], NAMES)] == [
+        (2, AT_S),
+        (1, AT_S + 60),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +378,7 @@ def test_nodes_are_partitioned_in_the_certain_seconds_in_which_no_fault_held_the
 def test_seconds_in_which_two_nodes_that_ran_did_not_hear_each_other_are_the_brokers(
     alone_s: float, found: list[tuple[float, float]], left_s: float, partitioned_s: float
 ) -> None:
-    stand = beside(Stand("dead.quorum", KILLED, 100.0, 60.0, alone_s), [Partition(2, 1, *one) for one in found])
+    stand = beside(Stand("dead.quorum", KILLED, 100.0, 60.0, alone_s), [Partition(2, 1, *span) for span in found])
     assert (stand.seconds, stand.alone_s, stand.partitioned_s) == (60.0, left_s, partitioned_s)
     assert ("did not hear each other" in str(stand)) == bool(partitioned_s)
 
@@ -394,11 +399,11 @@ def test_the_pieces_outside_are_the_seconds_that_no_other_span_has(
 
 
 def test_a_letter_lost_around_a_dead_connection_without_a_fault_is_the_brokers() -> None:
-    (told,) = silences(["", "", LOG_40], NAMES)
-    for at_s in (told.at_s - 75.0, told.at_s):
+    (silence,) = silences(["", "", LOG_40], NAMES)
+    for at_s in (silence.at_s - 75.0, silence.at_s):
         assert attributed(Lost(7, CLASSIC_WAY, at_s), None, Troubles())[0] == UNDECIDED
-        assert attributed(Lost(7, CLASSIC_WAY, at_s), None, Troubles([told.trouble]))[0] == BROKER
-        assert attributed(Lost(7, QUORUM_WAY, at_s), None, Troubles([told.trouble]))[0] == ROUTER
+        assert attributed(Lost(7, CLASSIC_WAY, at_s), None, Troubles([silence.trouble]))[0] == BROKER
+        assert attributed(Lost(7, QUORUM_WAY, at_s), None, Troubles([silence.trouble]))[0] == ROUTER
 
 
 # -- the draw ---------------------------------------------------------------------------------------------------------
@@ -409,19 +414,19 @@ def test_the_same_seed_draws_the_same_faults_and_each_kind_once_a_round() -> Non
         rounds = list(islice(drawn(7, part), 3 * len(KINDS)))
         assert rounds == list(islice(drawn(7, part), 3 * len(KINDS)))
         for at in range(3):
-            assert {one.kind for one in rounds[at * len(KINDS) :][: len(KINDS)]} == set(KINDS)
+            assert {fault.kind for fault in rounds[at * len(KINDS) :][: len(KINDS)]} == set(KINDS)
     assert list(islice(drawn(7, PARTS[0]), 9)) != list(islice(drawn(8, PARTS[0]), 9))
 
 
 def test_pauses_last_40_to_90_seconds_and_fall_on_distinct_nodes() -> None:
-    for one in islice(drawn(3, PARTS[0], (PAUSED_LONG, TWO_PAUSED)), 200):
-        assert 40 <= one.seconds <= 90
-        assert len(set(one.members)) == len(one.members) == (2 if one.kind == TWO_PAUSED else 1)
-        assert set(one.members) <= set(range(NODES))
+    for fault in islice(drawn(3, PARTS[0], (PAUSED_LONG, TWO_PAUSED)), 200):
+        assert 40 <= fault.seconds <= 90
+        assert len(set(fault.members)) == len(fault.members) == (2 if fault.kind == TWO_PAUSED else 1)
+        assert set(fault.members) <= set(range(NODES))
 
 
 def test_a_kill_of_a_router_is_of_one_that_there_is() -> None:
-    assert {one.members for one in islice(drawn(3, PARTS[0], (ROUTER_KILLED,)), 50)} == {(0,), (1,)}
+    assert {fault.members for fault in islice(drawn(3, PARTS[0], (ROUTER_KILLED,)), 50)} == {(0,), (1,)}
 
 
 # -- the report -------------------------------------------------------------------------------------------------------
@@ -453,7 +458,7 @@ def report_of(part: PartReport) -> Report:
 )
 def test_each_law_that_breaks_is_said(fields: dict[str, object], said: str) -> None:
     report = report_of(part_report(**fields))
-    assert any(said in one for one in report.broken)
+    assert any(said in violation for violation in report.broken)
     assert said in markdown(report)
     assert as_json(report)["violations"] == report.broken
 

@@ -43,8 +43,8 @@ def test_variables_come_from_env_then_from_the_file(tmp_path: Path, monkeypatch:
 
 def test_a_router_of_the_compose_file_may_do_no_more_than_it_says() -> None:
     words = compose.Project(NONE, ROOT).options("router")
-    for said in ("--read-only", "--read-only-tmpfs=false", "no-new-privileges"):
-        assert said in words
+    for option in ("--read-only", "--read-only-tmpfs=false", "no-new-privileges"):
+        assert option in words
     assert words[words.index("--cap-drop") + 1] == "ALL"
 
 
@@ -86,23 +86,23 @@ def _why_no_containers() -> str:
 
 def test_where_nothing_can_begin_containers_it_says_what_to_do(programs: Programs) -> None:
     programs()
-    said = "no containers here: be root on Debian, where podman is installed when it is wanted; or start Docker"
-    assert _why_no_containers() == said
+    advice = "no containers here: be root on Debian, where podman is installed when it is wanted; or start Docker"
+    assert _why_no_containers() == advice
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone installs anything")
 def test_what_podman_lacks_is_named_where_it_cannot_be_installed(programs: Programs) -> None:
     programs(apt_get="echo no network; exit 100", apt_config="exit 0", podman="exit 0")
-    told = _why_no_containers()
-    assert "runc, " in told
-    assert "missing, and not to be installed" in told
-    assert "no network" in told
+    reason = _why_no_containers()
+    assert "runc, " in reason
+    assert "missing, and not to be installed" in reason
+    assert "no network" in reason
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone is given podman")
 def test_a_podman_that_may_not_run_says_so_before_anything_is_built(programs: Programs) -> None:
     here = dict.fromkeys(("apt_get", "apt_config", "runc", "catatonit", "iptables"), "exit 0")
     programs(podman="echo overlay: operation not permitted >&2; exit 125", **here)
-    told = _why_no_containers()
-    assert "podman does not run" in told
-    assert "overlay: operation not permitted" in told
+    reason = _why_no_containers()
+    assert "podman does not run" in reason
+    assert "overlay: operation not permitted" in reason

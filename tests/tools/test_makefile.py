@@ -22,18 +22,18 @@ def _groups() -> Iterator[tuple[str, str, str]]:
     for line in TEXT.splitlines():
         if line.startswith("##@ "):
             group = line.removeprefix("##@ ")
-        elif found := _RULE.match(line):
-            yield group, found[1], found[2]
+        elif match := _RULE.match(line):
+            yield group, match[1], match[2]
 
 
 def test_every_target_has_a_text_and_a_group() -> None:
-    said = list(_groups())
-    assert [target for _, target, _ in said] == _TARGET.findall(TEXT)
-    assert [target for group, target, _ in said if not group] == []
+    entries = list(_groups())
+    assert [target for _, target, _ in entries] == _TARGET.findall(TEXT)
+    assert [target for group, target, _ in entries if not group] == []
 
 
 def test_no_target_is_taken_for_a_file() -> None:
-    phony = [one for line in re.findall(r"^\.PHONY: (.+)$", TEXT, re.MULTILINE) for one in line.split()]
+    phony = [target for line in re.findall(r"^\.PHONY: (.+)$", TEXT, re.MULTILINE) for target in line.split()]
     assert phony == _TARGET.findall(TEXT)
 
 
@@ -67,8 +67,8 @@ def test_what_ci_and_our_programs_ask_make_for_exists() -> None:
 
 def test_a_target_that_chooses_tests_leaves_out_what_has_a_target_of_its_own() -> None:
     """Its `-m` replaces that of pyproject.toml: it would build images, or measure beside other tests."""
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    left_out = set(told["tool"]["pytest"]["ini_options"]["addopts"][-1].split(" and "))
-    chosen = [one.split(" and ") for one in re.findall(r'-m "(.+?)"', TEXT)]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    left_out = set(settings["tool"]["pytest"]["ini_options"]["addopts"][-1].split(" and "))
+    chosen = [markers.split(" and ") for markers in re.findall(r'-m "(.+?)"', TEXT)]
     assert len(chosen) == 2
     assert [sorted(left_out - {*words}) for words in chosen] == [[], []]

@@ -8,7 +8,7 @@ from tools.mutants.run import ROOT
 from tools.mutants.table import MUTANTS, Mutant
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_has_its_place_and_its_test(mutant: Mutant) -> None:
     source = (ROOT / "dlx_router" / mutant.file).read_text(encoding="utf-8")
     assert mutant.applied(source) != source

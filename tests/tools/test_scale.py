@@ -33,7 +33,7 @@ def test_the_page_names_the_command_of_each_row_and_how_long_it_takes() -> None:
         name: [line.removesuffix(" each |").removesuffix(" |").rpartition(" ")[2] for line in shown[name]]
         for name in ROWS
     }
-    assert ends == {name: [str(one.minutes)] for name, one in ROWS.items()}
+    assert ends == {name: [str(row.minutes)] for name, row in ROWS.items()}
 
 
 @pytest.mark.slow

@@ -29,10 +29,15 @@ def _edges(folder: Path, files: Files) -> dict[str, frozenset[str]]:
 
 
 def test_lines_are_those_of_wc(tmp_path: Path) -> None:
-    found = code.modules(
+    modules = code.modules(
         _package(tmp_path, {"a.py": "x = 1\n\ny = 2\n", "b.py": "z = 3", "in/c.py": "\n", "no.txt": "\n"})
     )
-    assert {name: one.lines for name, one in found.items()} == {"made": 0, "made.a": 3, "made.b": 0, "made.in.c": 1}
+    assert {name: module.lines for name, module in modules.items()} == {
+        "made": 0,
+        "made.a": 3,
+        "made.b": 0,
+        "made.in.c": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -113,9 +118,9 @@ def test_classes_of_one_name(tmp_path: Path) -> None:
         "in/b.py": "class Limits: pass\nclass Kept: pass",
         "in/c.py": "class Kept:\n    class Own: pass",
     }
-    found = code.modules(_package(tmp_path, files))
-    assert code.doubled_classes(found) == {"Kept": ["made.in.b", "made.in.c"], "Limits": ["made.a", "made.in.b"]}
-    assert code.doubled_classes(found, "made.in") == {"Kept": ["made.in.b", "made.in.c"]}
+    modules = code.modules(_package(tmp_path, files))
+    assert code.doubled_classes(modules) == {"Kept": ["made.in.b", "made.in.c"], "Limits": ["made.a", "made.in.b"]}
+    assert code.doubled_classes(modules, "made.in") == {"Kept": ["made.in.b", "made.in.c"]}
 
 
 PAGE = """\
@@ -132,9 +137,9 @@ settler is not explained here either
 
 def test_names_are_looked_for_in_the_glossary_alone(tmp_path: Path) -> None:
     names = ["worker", "settler", "queue_types", "work", "words"]
-    found = code.modules(_package(tmp_path, {f"{name}.py": "" for name in names}))
-    assert code.unexplained(found, "made", PAGE) == ["made.settler", "made.words", "made.work"]
-    assert len(code.unexplained(found, "made", "")) == len(names)
+    modules = code.modules(_package(tmp_path, {f"{name}.py": "" for name in names}))
+    assert code.unexplained(modules, "made", PAGE) == ["made.settler", "made.words", "made.work"]
+    assert len(code.unexplained(modules, "made", "")) == len(names)
 
 
 A = """\
@@ -176,10 +181,10 @@ def test_calls_and_moves_of_a_way(made: tuple[Any, Path]) -> None:
     a, package = made
     with Trace(package, (__file__,)) as trace:
         a.run(lambda own: own())
-    found = trace.way()
-    assert found.files == ("a.py", "b.py")
-    assert found.moves == 2, "what the stage calls back is no move"
-    assert found.calls == 2 + 2 * 3, "run and own; one, two and the library's twice each"
+    way = trace.way()
+    assert way.files == ("a.py", "b.py")
+    assert way.moves == 2, "what the stage calls back is no move"
+    assert way.calls == 2 + 2 * 3, "run and own; one, two and the library's twice each"
     assert sys.getprofile() is None
 
 
@@ -195,7 +200,7 @@ def test_the_numbers_of_a_letter_are_the_same_each_time() -> None:
     assert first == second
     for ways in first.values():
         assert tuple(ways) == WAYS
-        assert all("broker/consumer.py" in one.files and "broker/publisher.py" in one.files for one in ways.values())
+        assert all("broker/consumer.py" in way.files and "broker/publisher.py" in way.files for way in ways.values())
         assert ways["first"].calls > ways["short"].calls >= ways["shape"].calls > ways["run"].calls / 10
         assert ways["shape"].sent_bytes >= ways["run"].sent_bytes > 0
 
@@ -217,23 +222,24 @@ WORSE = shape.Row("first_calls", "calls", 12)
     ],
 )
 def test_goals_and_the_baseline(row: shape.Row, baseline: dict[str, Any], missed: bool, worse: bool) -> None:  # noqa: FBT001 - a table
-    (found,) = shape.beside([row], baseline, python="3.11")
-    assert (found.is_missed, found.is_worse) == (missed, worse)
+    (compared,) = shape.beside([row], baseline, python="3.11")
+    assert (compared.is_missed, compared.is_worse) == (missed, worse)
 
 
 def test_the_table_names_what_is_missed() -> None:
     rows = [shape.Row("circles", "in circles", 2, 0, 1, ["a ↔ b"]), shape.Row("lines", "lines", 5, 9, 7)]
-    told = shape.table(rows, details=True).splitlines()
-    assert told[1].split() == ["in", "circles", "2", "0", "1", "missed"]
-    assert told[2].strip() == "a ↔ b"
-    assert told[3].split() == ["lines", "5", "9", "7"]
-    assert told[4] == "1 goals are missed; worse than the baseline: in circles"
+    lines = shape.table(rows, details=True).splitlines()
+    assert lines[1].split() == ["in", "circles", "2", "0", "1", "missed"]
+    assert lines[2].strip() == "a ↔ b"
+    assert lines[3].split() == ["lines", "5", "9", "7"]
+    assert lines[4] == "1 goals are missed; worse than the baseline: in circles"
 
 
 def test_of_several_letters_the_worst_counts() -> None:
-    one, two = Way(("service/a.py", "core/b.py"), 3, 10), Way(("service/a.py",), 4, 9)
+    first, second = Way(("service/a.py", "core/b.py"), 3, 10), Way(("service/a.py",), 4, 9)
     rows = {
-        row.key: row.now for row in shape.way_rows({"one": dict.fromkeys(WAYS, one), "two": dict.fromkeys(WAYS, two)})
+        row.key: row.now
+        for row in shape.way_rows({"one": dict.fromkeys(WAYS, first), "two": dict.fromkeys(WAYS, second)})
     }
     assert {key: rows[f"short_{key}"] for key in ("files", "service", "moves", "calls")} == {
         "files": 2, "service": 1, "moves": 4, "calls": 10,

@@ -45,7 +45,7 @@ def test_a_short_soak_loses_nothing_and_says_what_it_saw(broker: brokers.Broker,
     version = ".".join(broker.version.split(".")[:2])
     soak = run(Soak(version, minutes=0.2, rate=50, disturbed_every_s=4), tmp_path)
     assert soak.report is not None
-    assert [one for one in soak.broken if " grew: " not in one] == []  # seconds are no trend
+    assert [violation for violation in soak.broken if " grew: " not in violation] == []  # seconds are no trend
     assert (soak.report.verdict.lost, soak.report.verdict.letters > 100) == (0, True)
     assert min(soak.reloads, soak.reconnects, soak.looks, soak.parked) > 0
     text = markdown(soak)
