@@ -30,11 +30,11 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A week in three segments; some events stand in two of them, and some twice in one."""
     lines = [*week.week(150, 5).journal()]
     third = len(lines) // 3
-    found = Book(spark, tmp_path_factory.mktemp("week") / "archive")
-    found.put(*lines[:third], *lines[: third // 2])
-    found.put(*lines[third // 2 : third * 2])
-    found.put(*lines[third * 2 :])
-    return found.archive.root
+    filled = Book(spark, tmp_path_factory.mktemp("week") / "archive")
+    filled.put(*lines[:third], *lines[: third // 2])
+    filled.put(*lines[third // 2 : third * 2])
+    filled.put(*lines[third * 2 :])
+    return filled.archive.root
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def book(spark: SparkSession, written: Path, tmp_path: Path) -> Book:
 
 def by_spark(book: Book) -> Groups:
     events = read(book.spark, book.archive.root).cache()
-    found = letters(events, observed_quiet(events), AS_OF_MS)
-    rows = [row.asDict() for row in failure_groups(events, found).collect()]
+    fates = letters(events, observed_quiet(events), AS_OF_MS)
+    rows = [row.asDict() for row in failure_groups(events, fates).collect()]
     events.unpersist()
     return keyed(rows)
 
@@ -59,18 +59,18 @@ def keyed(rows: list[dict[str, Any]]) -> Groups:
 
 def files(book: Book) -> dict[str, int]:
     """What lies beside the archive, and when it was written."""
-    found = (book.archive.root / "_aggregates").glob("*/*/*")
-    return {str(file.relative_to(book.archive.root)): file.stat().st_mtime_ns for file in found}
+    parts = (book.archive.root / "_aggregates").glob("*/*/*")
+    return {str(file.relative_to(book.archive.root)): file.stat().st_mtime_ns for file in parts}
 
 
 def test_groups_are_those_of_spark_before_and_after_days_are_compacted(book: Book) -> None:
     aggregates, truth = Aggregates(book.archive.root), by_spark(book)
-    found = aggregates.groups(as_of_ms=AS_OF_MS)
-    assert keyed(found) == truth
-    assert all(1 <= len({*row["sample_ids"]}) == len(row["sample_ids"]) <= 3 for row in found)
+    groups = aggregates.groups(as_of_ms=AS_OF_MS)
+    assert keyed(groups) == truth
+    assert all(1 <= len({*row["sample_ids"]}) == len(row["sample_ids"]) <= 3 for row in groups)
     hours = aggregates.hours()
     for name, other in (("deaths", "deaths"), ("new_letters", "letters")):
-        assert sum(row[name] for row in hours) == sum(row[other] for row in found)
+        assert sum(row[name] for row in hours) == sum(row[other] for row in groups)
     compact(book.spark, book.archive.root, Rules())
     assert keyed(aggregates.groups(as_of_ms=AS_OF_MS)) == by_spark(book) == truth
     assert aggregates.hours() == hours
@@ -80,39 +80,39 @@ def test_a_part_is_looked_at_once_and_what_was_killed_is_mended(book: Book) -> N
     aggregates = Aggregates(book.archive.root)
     truth, kept = aggregates.groups(as_of_ms=AS_OF_MS), files(book)
     assert (aggregates.refresh(), files(book)) == (0, kept)
-    one, other = (book.archive.root / name for name in sorted(kept)[:2])
-    one.unlink()  # killed before it was made …
+    removed, other = (book.archive.root / name for name in sorted(kept)[:2])
+    removed.unlink()  # killed before it was made …
     other.with_name("seg=9999999999-gone.parquet").write_bytes(b"")  # … or before it was removed
     assert (aggregates.refresh(), {*files(book)}) == (1, {*kept})
     assert aggregates.groups(as_of_ms=AS_OF_MS) == truth
 
 
-def no_parquet(one: Path, _other: Path) -> None:
-    one.write_bytes(b"no Parquet")
+def no_parquet(part: Path, _other: Path) -> None:
+    part.write_bytes(b"no Parquet")
 
 
-def cut_off(one: Path, _other: Path) -> None:
-    one.write_bytes(one.read_bytes()[:-20])
+def cut_off(part: Path, _other: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-20])
 
 
-def torn_inside(one: Path, _other: Path) -> None:
+def torn_inside(part: Path, _other: Path) -> None:
     """Its footer is whole, and the pages are not."""
-    told = one.read_bytes()
-    footer = int.from_bytes(told[-8:-4], "little") + 8
-    one.write_bytes(told[:4] + bytes(len(told) - footer - 4) + told[-footer:])
+    data = part.read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    part.write_bytes(data[:4] + bytes(len(data) - footer - 4) + data[-footer:])
 
 
-def of_another_part(one: Path, other: Path) -> None:
-    shutil.copy(other, one)
+def of_another_part(part: Path, other: Path) -> None:
+    shutil.copy(other, part)
 
 
-def of_another_schema(one: Path, _other: Path) -> None:
-    told = pq.ParquetFile(one).read()
-    pq.write_table(told.rename_columns([f"old_{name}" for name in told.column_names]), one)
+def of_another_schema(part: Path, _other: Path) -> None:
+    table = pq.ParquetFile(part).read()
+    pq.write_table(table.rename_columns([f"old_{name}" for name in table.column_names]), part)
 
 
-def of_before_parts_were_named(one: Path, _other: Path) -> None:
-    pq.write_table(pq.ParquetFile(one).read().replace_schema_metadata(None).slice(0, 1), one)
+def of_before_parts_were_named(part: Path, _other: Path) -> None:
+    pq.write_table(pq.ParquetFile(part).read().replace_schema_metadata(None).slice(0, 1), part)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_a_file_that_cannot_be_read_is_named(book: Book) -> None:
 
 def test_an_archive_without_events_has_no_groups(spark: SparkSession, tmp_path: Path) -> None:
     assert (Aggregates(tmp_path).groups(), Aggregates(tmp_path).hours()) == ([], [])
-    found = Book(spark, tmp_path / "archive")
-    assert Aggregates(found.archive.root).groups() == []
+    empty = Book(spark, tmp_path / "archive")
+    assert Aggregates(empty.archive.root).groups() == []
 
 
 def test_the_command_prints_groups_and_hours(book: Book, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,14 +79,14 @@ def test_policies_for_a_type_are_judged_where_the_type_is_known_and_else_named(
     typed = changed_policies(tmp_path, 'match: "orders.#"', 'match: "orders.#"\n    apply-to: quorum_queues')
     queues = {row.failed_queue for row in events.select("failed_queue").distinct().collect()}
     types = tuple(("/", queue, "quorum") for queue in sorted(queues))
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     for known in (types, ()):
         judged = arrivals(events, files_of(typed), types=known)
         differing = judged.where("size(differs) > 0").select("failed_queue").distinct().collect()
-        said = left_out(events, judge_of(files_of(typed), "dlx-router", known))
+        notes = left_out(events, judge_of(files_of(typed), "dlx-router", known))
         assert all(row.failed_queue.startswith("orders.") for row in differing)
-        assert bool(differing) is bool(said) is (not known)
-    assert re.match(r"policy orders \(shop\.yaml:\d+\) is for quorum queues only: orders\.", said[0])
+        assert bool(differing) is bool(notes) is (not known)
+    assert re.match(r"policy orders \(shop\.yaml:\d+\) is for quorum queues only: orders\.", notes[0])
 
 
 @pytest.mark.usefixtures("newest")
@@ -104,9 +104,9 @@ def test_the_broker_tells_the_types_of_queues(
 
 def test_an_estimate_holds_what_then_happens(events: DataFrame, truth: week.Truth) -> None:
     answer = backtest(events, files_of(week.BETTER), as_of_ms=AS_OF_MS)
-    [one] = answer.estimates
+    [estimate] = answer.estimates
     then = week.week(len(truth.fates), 11, week.BETTER).of("stock-outage")
-    assert one.low <= sum(fate.recovered_ms is not None for fate in then) <= one.high
+    assert estimate.low <= sum(fate.recovered_ms is not None for fate in then) <= estimate.high
     assert answer.as_dict()["estimates"][0]["label"] == "estimate"
 
 
@@ -137,10 +137,10 @@ def test_what_a_router_wrote_is_decided_again_the_same(
     journal = eventually(lambda: read_journal(vhost, len(kinds)), 30)
     events = archived(spark, journal, tmp_path / "journal.ndjson").cache()
     assert sorted(row.kind for row in events.select("kind").collect()) == kinds
-    found = arrivals(events, files_of(router.policies)).collect()
-    assert [row.asDict() for row in found if row.differs] == []
-    assert len(found) == 7
-    assert {row.was_routing_key for row in found if row.failed_queue == "mine"} == {"DLQ.transient"}
+    judged = arrivals(events, files_of(router.policies)).collect()
+    assert [row.asDict() for row in judged if row.differs] == []
+    assert len(judged) == 7
+    assert {row.was_routing_key for row in judged if row.failed_queue == "mine"} == {"DLQ.transient"}
 
 
 POLICIES = """
@@ -164,7 +164,7 @@ policies:
 
 def read_journal(vhost: Vhost, count: int) -> bytes:
     """All lines of the journal, once there are so many."""
-    found: list[bytes] = []
+    lines: list[bytes] = []
     with Client(vhost.amqp_url) as reader:
         reader.channel.basic_qos(prefetch_count=100)
         consumer = reader.channel.consume(
@@ -174,9 +174,9 @@ def read_journal(vhost: Vhost, count: int) -> bytes:
             if method is None:
                 break
             reader.channel.basic_ack(method.delivery_tag)
-            found += [json.dumps(one).encode() for one in plain_reader.events(how.content_encoding, body)]
-    assert len(found) >= count, found
-    return b"\n".join(found)
+            lines += [json.dumps(event).encode() for event in plain_reader.events(how.content_encoding, body)]
+    assert len(lines) >= count, lines
+    return b"\n".join(lines)
 
 
 @pytest.mark.parametrize(

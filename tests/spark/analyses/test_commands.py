@@ -77,10 +77,10 @@ def test_report_backtest_and_redrive(  # noqa: PLR0917 - a scene needs many fixt
     assert "20 letters would be sent back" in capsys.readouterr().out
     header = "headers['tenant'] = 'a' or body_values is null"
     assert typed("redrive", plan, *here, "--queue", "mail.send", "--where", header, "--dry-run") == 0
-    told = capsys.readouterr()
-    assert "20 letters would be sent back" in told.out
-    assert "asks for headers and places of the body" in told.err
-    assert "headers: not known of 20 letters; body_values: not known of 20 letters" in told.err
+    printed = capsys.readouterr()
+    assert "20 letters would be sent back" in printed.out
+    assert "asks for headers and places of the body" in printed.err
+    assert "headers: not known of 20 letters; body_values: not known of 20 letters" in printed.err
     assert not Path(plan).exists()
     (tmp_path / "key").write_text("k" * 32)
     monkeypatch.setenv("DLX_ROUTER_PROVENANCE_KEY_FILE", str(tmp_path / "key"))
@@ -91,9 +91,9 @@ def test_report_backtest_and_redrive(  # noqa: PLR0917 - a scene needs many fixt
     assert f"leads to vhost '{vhost.name}', and letters go nowhere else" in capsys.readouterr().err
     assert (Path(plan).exists(), amqp.depth("mail.send")) == (False, 0)
     assert typed(*send, "--queue", "mail.send", "--to-vhost", vhost.name) == 0
-    told = capsys.readouterr()
-    assert "20 of 20 confirmed" in told.out
-    assert f"A move, of 20 (20 of '/'): they become letters of '{vhost.name}'" in told.err
+    printed = capsys.readouterr()
+    assert "20 of 20 confirmed" in printed.out
+    assert f"A move, of 20 (20 of '/'): they become letters of '{vhost.name}'" in printed.err
     assert amqp.depth("mail.send") == 20
     assert typed(*send, "--queue", "mail.send") == 2
     assert "frozen" in capsys.readouterr().err
@@ -119,19 +119,19 @@ def advised(here: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[s
     assert typed(*given, *SINCE, "--queue", "mail.send") == 2
     assert "no letter of mail.send was tried again in this time" in capsys.readouterr().err
     assert typed(*given, *SINCE, "--queue", "payments.charge") == 0
-    told = capsys.readouterr().out
-    assert "policies: []" in told
-    assert "#   application:timeout: keep what you have" in told
+    text = capsys.readouterr().out
+    assert "policies: []" in text
+    assert "#   application:timeout: keep what you have" in text
     out = folder / "advised.yaml"
     assert typed(*given, *SINCE, "--out", str(out)) == 1
-    told = capsys.readouterr().out
-    assert "estimate: " in told
-    assert "letters judged again" in told
-    assert [one.name for one in load_policies(out).policies.policies] != []
+    text = capsys.readouterr().out
+    assert "estimate: " in text
+    assert "letters judged again" in text
+    assert [policy.name for policy in load_policies(out).policies.policies] != []
     assert typed(*given, *SINCE, "--json") == 1
     answer = json.loads(capsys.readouterr().out)
     assert answer["policy_file"] == out.read_text()
-    assert {one["queue"] for one in answer["queues"] if one["changes"]} <= {"orders.new", "stock.reserve"}
+    assert {entry["queue"] for entry in answer["queues"] if entry["changes"]} <= {"orders.new", "stock.reserve"}
     assert answer["signature"] == "none"  # a plain client wrote them
 
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_is_said_in_a_line(  # noqa: PLR0917 - a scene needs many
     monkeypatch.chdir(tmp_path)
     (tmp_path / "archive").mkdir()
     assert typed(*args) == code
-    told = capsys.readouterr()
-    assert said in told.err + told.out
-    assert "Traceback" not in told.err
-    assert told.err.count("\n") <= 2
+    printed = capsys.readouterr()
+    assert said in printed.err + printed.out
+    assert "Traceback" not in printed.err
+    assert printed.err.count("\n") <= 2

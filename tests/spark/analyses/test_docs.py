@@ -28,11 +28,11 @@ TABLES: Final = {
 
 
 def test_the_page_has_every_table_as_it_is() -> None:
-    rows = [f"| `{name}` | {', '.join(f'`{one}`' for one in ddl.split(', '))} |" for name, ddl in TABLES.items()]
+    rows = [f"| `{name}` | {', '.join(f'`{column}`' for column in ddl.split(', '))} |" for name, ddl in TABLES.items()]
     wanted = "\n".join(["| function of dlx_router.spark | columns |", "|---|---|", *rows])
-    said = re.search(r"<!-- schemas -->\n(.*?)\n?<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert said is not None
-    assert said[1] == wanted, wanted
+    block = re.search(r"<!-- schemas -->\n(.*?)\n?<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    assert block[1] == wanted, wanted
 
 
 def test_the_picture_is_there() -> None:

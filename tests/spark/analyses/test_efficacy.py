@@ -22,14 +22,14 @@ def counted(lines: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int
     for event in lines:
         if event["kind"] != "released":
             ways[event["id"]].append(event)
-    found: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+    counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
     for way in ways.values():
         for event, then in zip(way, [*way[1:], None], strict=True):
             if event["kind"] == "retried" and not event["redrives"]:
-                entry = found[event["failed_queue"], event["attempts"]]
+                entry = counts[event["failed_queue"], event["attempts"]]
                 entry[0] += 1
                 entry[1] += then is None
-    return {key: (tried, recovered) for key, (tried, recovered) in found.items()}
+    return {key: (tried, recovered) for key, (tried, recovered) in counts.items()}
 
 
 def test_efficacy_is_what_the_journal_says(events: DataFrame, lines: list[dict[str, Any]]) -> None:

@@ -52,8 +52,8 @@ def told(spark: SparkSession, *steps: dict[str, Any], letter: str = "a") -> Data
 
 def test_every_letter_of_the_week_ends_as_it_did(found: DataFrame, truth: week.Truth) -> None:
     known = {
-        one.id: ("recovered" if one.recovered_ms or one.saved else "dead_lettered", one.first_death_ms)
-        for one in truth.fates
+        letter.id: ("recovered" if letter.recovered_ms or letter.saved else "dead_lettered", letter.first_death_ms)
+        for letter in truth.fates
     }
     assert {row.id: (row.outcome, row.first_death_ms) for row in found.collect()} == known
 
@@ -106,7 +106,7 @@ histories = st.lists(
 def by_core(letter: list[dict[str, Any]], window: int) -> tuple[str | None, list[str]]:
     """What became of a letter, and how each time ended that it was given back."""
     ordered = sorted(letter, key=lambda step: tuple(step[name] for name in ORDER))
-    steps = [(one["kind"], one["ts_ms"], one["due_ms"]) for one in ordered if one["kind"] not in SILENT]
+    steps = [(step["kind"], step["ts_ms"], step["due_ms"]) for step in ordered if step["kind"] not in SILENT]
     following = [*(kind for kind, *_ in steps[1:]), None]
     whole = fate(*steps[-1], as_of_ms=T, window_ms=window) if steps else None
     return whole, [
@@ -134,7 +134,7 @@ def test_spark_answers_as_core_does(spark: SparkSession, found: list[list[dict[s
     for row in at.tries(frame, quiet, T).collect():
         ended[row.id][row.outcome] += 1
     core = {key: by_core(steps, window) for key, steps in told_of.items()}
-    assert whole == {key: one for key, (one, _) in core.items() if one is not None}
+    assert whole == {key: outcome for key, (outcome, _) in core.items() if outcome is not None}
     assert ended == {key: Counter(each) for key, (_, each) in core.items()}
 
 
@@ -171,21 +171,21 @@ def test_what_a_task_does_to_a_letter_is_no_death(spark: SparkSession) -> None:
         {"kind": "parked", "ts_ms": T + 5, "redrive_id": "r-1"},
         {"kind": "discarded", "ts_ms": T + 9, "redrive_id": "r-2"},
     ).withColumns({name: f.lit(None).cast(kind) for name, kind in told_of.items()})
-    found = at.letters(frame, at.observed_quiet(frame), T + HOUR)
-    assert [(row.deaths, row.outcome) for row in found.collect()] == [(1, "discarded")]
-    assert [row.deaths for row in failure_groups(frame, found).collect()] == [1]
+    fates = at.letters(frame, at.observed_quiet(frame), T + HOUR)
+    assert [(row.deaths, row.outcome) for row in fates.collect()] == [(1, "discarded")]
+    assert [row.deaths for row in failure_groups(frame, fates).collect()] == [1]
 
 
 def test_groups_are_the_causes_of_the_week(events: DataFrame, found: DataFrame, truth: week.Truth) -> None:
     groups = failure_groups(events, found)
     assertSchemaEqual(groups.schema, struct(GROUPS_SCHEMA))
     rows = groups.collect()
-    causes = Counter(one.cause for one in truth.fates)
-    deaths = {one.cause: one for one in truth.fates}
+    causes = Counter(letter.cause for letter in truth.fates)
+    deaths = {letter.cause: letter for letter in truth.fates}
     assert sorted((row.failed_queue, row.letters) for row in rows) == sorted(
         (deaths[cause].queue, count) for cause, count in causes.items()
     )
-    dead = Counter(one.queue for one in truth.fates if one.dead and not one.saved)
+    dead = Counter(letter.queue for letter in truth.fates if letter.dead and not letter.saved)
     assert {row.failed_queue: row.lost for row in rows} == {row.failed_queue: dead[row.failed_queue] for row in rows}
     assert {row.error_template for row in rows if row.failed_queue == "orders.new"} == {
         "order <n>: field 'vat' is missing"
@@ -205,20 +205,24 @@ def test_time_to_recovery_is_from_the_first_death_to_the_last_return(found: Data
     frame = time_to_recovery(found)
     assertSchemaEqual(frame.schema, struct(RECOVERY_SCHEMA))
     rows = {row.failed_queue: row for row in frame.collect()}
-    took = sorted(one.recovered_ms - one.first_death_ms for one in truth.of("gateway-timeouts") if one.recovered_ms)
+    took = sorted(
+        letter.recovered_ms - letter.first_death_ms for letter in truth.of("gateway-timeouts") if letter.recovered_ms
+    )
     row = rows["payments.charge"]
     assert row.recovered == len(took)
     assert took[len(took) // 2 - 1] <= row.time_p50_ms <= took[len(took) // 2 + 1]
-    assert rows["stock.reserve"].by_redrive == sum(one.saved for one in truth.fates)
+    assert rows["stock.reserve"].by_redrive == sum(letter.saved for letter in truth.fates)
     assert rows["mail.send"].time_p50_ms is None
 
 
 def test_an_error_budget_burns_by_what_is_late_or_lost(found: DataFrame, truth: week.Truth) -> None:
     frame = slo_burn(found, objective=0.9, within_ms=10_000)
     assertSchemaEqual(frame.schema, struct(SLO_SCHEMA))
-    row = next(one for one in frame.collect() if one.failed_queue == "payments.charge")
+    row = next(candidate for candidate in frame.collect() if candidate.failed_queue == "payments.charge")
     fates = truth.of("gateway-timeouts")
-    good = sum(one.recovered_ms is not None and one.recovered_ms - one.first_death_ms <= 10_000 for one in fates)
+    good = sum(
+        letter.recovered_ms is not None and letter.recovered_ms - letter.first_death_ms <= 10_000 for letter in fates
+    )
     assert (row.good, row.bad) == (good, len(fates) - good)
     assert row.burn == pytest.approx((len(fates) - good) / len(fates) / 0.1)
 
@@ -227,7 +231,7 @@ def test_poison_is_the_same_body_again_and_again(events: DataFrame, found: DataF
     frame = poison_messages(events, found)
     assertSchemaEqual(frame.schema, struct(POISON_SCHEMA))
     rows = frame.collect()
-    bodies = Counter(one.body for one in truth.of("heic-pictures"))
+    bodies = Counter(letter.body for letter in truth.of("heic-pictures"))
     assert sorted(row.letters for row in rows) == sorted(bodies.values())
     assert {row.known_by for row in rows} == {"body_sha256"}
 
@@ -236,11 +240,11 @@ def test_a_redrive_is_judged_by_what_came_to_rest(found: DataFrame, tried: DataF
     frame = redrive_success(tried, found)
     assertSchemaEqual(frame.schema, struct(REDRIVES_SCHEMA))
     [row] = frame.collect()
-    sent = [one for one in truth.fates if one.redriven]
+    sent = [letter for letter in truth.fates if letter.redriven]
     assert (row.redrive_id, row.letters, row.recovered) == (
         "r-stock-wednesday",
         len(sent),
-        sum(one.saved for one in sent),
+        sum(letter.saved for letter in sent),
     )
     assert 0 < row.at_once < row.letters  # one of ten dies again first
 

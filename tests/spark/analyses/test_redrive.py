@@ -77,7 +77,7 @@ def plan(frozen: Path, vhost: Vhost, tmp_path: Path) -> Path:
 
 
 def dead(truth: week.Truth) -> list[str]:
-    return sorted(one.id for one in truth.fates if one.queue == QUEUE and one.dead)
+    return sorted(fate.id for fate in truth.fates if fate.queue == QUEUE and fate.dead)
 
 
 @pytest.mark.usefixtures("newest")
@@ -93,26 +93,26 @@ def test_a_killed_run_goes_on_and_each_letter_comes_once(  # noqa: PLR0917 - a s
     with pytest.raises(KeyboardInterrupt):
         run(spark, plan, way, on_chunk=killed)
     assert (progress(plan).chunks_done, progress(plan).confirmed) == (1, 60)
-    found = run(spark, plan, way)
-    assert (found.is_done, found.confirmed, found.failed) == (True, len(dead(truth)), {})
+    done = run(spark, plan, way)
+    assert (done.is_done, done.confirmed, done.failed) == (True, len(dead(truth)), {})
     assert run(spark, plan, way).confirmed == len(dead(truth))  # and once more sends nothing
     got = [amqp.take(QUEUE) for _ in range(len(dead(truth)))]
     assert amqp.get(QUEUE) is None
-    assert sorted(one.headers["dlx-router-id"] for one in got) == dead(truth)
-    bodies = {one.id: one.body for one in truth.fates}
-    for one in got:
-        assert one.body == bodies[one.headers["dlx-router-id"]]
-        assert one.routing_key == "new"  # as at its first delivery
-        assert one.properties.message_id.startswith("missing-vat-")
-        assert [(death["queue"], death["count"]) for death in one.deaths] == [(QUEUE, 6)]
-        record = decode(one.headers["dlx-router"].encode(), from_file(key_file))
+    assert sorted(letter.headers["dlx-router-id"] for letter in got) == dead(truth)
+    bodies = {fate.id: fate.body for fate in truth.fates}
+    for letter in got:
+        assert letter.body == bodies[letter.headers["dlx-router-id"]]
+        assert letter.routing_key == "new"  # as at its first delivery
+        assert letter.properties.message_id.startswith("missing-vat-")
+        assert [(death["queue"], death["count"]) for death in letter.deaths] == [(QUEUE, 6)]
+        record = decode(letter.headers["dlx-router"].encode(), from_file(key_file))
         assert (record.redrive_id, record.redrives, record.attempts, record.state) == ("r-1", 1, 0, "retrying")
-        assert record.is_about(crc32=crc32(one.body), size=len(one.body), message_id=one.properties.message_id)
-    told = archived(spark, read_journal(vhost, 240), tmp_path / "told.ndjson")
-    after = events.unionByName(told)
-    said = reconcile(spark, after, plan, as_of_ms=AS_OF_MS)
-    assert said == {"planned": 240, "told": 240, "untold": 0, "recovered": 0, "open": 240, "dead": 0}
-    later = max(row.ts_ms for row in told.select("ts_ms").collect()) + 3_600_000
+        assert record.is_about(crc32=crc32(letter.body), size=len(letter.body), message_id=letter.properties.message_id)
+    journal = archived(spark, read_journal(vhost, 240), tmp_path / "told.ndjson")
+    after = events.unionByName(journal)
+    counts = reconcile(spark, after, plan, as_of_ms=AS_OF_MS)
+    assert counts == {"planned": 240, "told": 240, "untold": 0, "recovered": 0, "open": 240, "dead": 0}
+    later = max(row.ts_ms for row in journal.select("ts_ms").collect()) + 3_600_000
     assert reconcile(spark, after, plan, as_of_ms=later)["recovered"] == 240
 
 
@@ -143,16 +143,16 @@ def test_a_full_queue_keeps_what_it_has_and_the_rest_goes_again(
     spark: SparkSession, plan: Path, way: Way, amqp: Client, truth: week.Truth
 ) -> None:
     amqp.queue(QUEUE, max_length=100, overflow="reject-publish")
-    found = run(spark, plan, way)
-    assert not found.is_done
-    refused = found.failed["nacked"]
-    assert found.confirmed + refused == 240
+    done = run(spark, plan, way)
+    assert not done.is_done
+    refused = done.failed["nacked"]
+    assert done.confirmed + refused == 240
     got = [amqp.take(QUEUE) for _ in range(amqp.depth(QUEUE))]
     for _ in range(3):  # it holds a hundred and a few each time
         run(spark, plan, way)
         got += [amqp.take(QUEUE) for _ in range(amqp.depth(QUEUE))]
     assert progress(plan).is_done
-    assert Counter(one.headers["dlx-router-id"] for one in got) == Counter(dead(truth))
+    assert Counter(letter.headers["dlx-router-id"] for letter in got) == Counter(dead(truth))
 
 
 def test_a_missing_queue_is_said_before_anything_is_sent(spark: SparkSession, plan: Path, way: Way) -> None:
@@ -184,8 +184,8 @@ def test_a_choice_that_cannot_be_is_said(events: DataFrame, tmp_path: Path, choi
 def test_letters_of_another_vhost_are_refused_by_count_and_name_and_nothing_is_left(
     events: DataFrame, tmp_path: Path
 ) -> None:
-    choice, said = Choice(queue=QUEUE), r"not of vhost 'b', where the connection leads: 240 \(240 of '/'\).*--to-vhost"
-    with pytest.raises(PlanError, match=said):
+    choice, why = Choice(queue=QUEUE), r"not of vhost 'b', where the connection leads: 240 \(240 of '/'\).*--to-vhost"
+    with pytest.raises(PlanError, match=why):
         freeze(events, choice, tmp_path / "b", redrive_id="r-5", as_of_ms=AS_OF_MS, target=Target("b"))
     assert not (tmp_path / "b").exists()
     made = freeze(events, choice, tmp_path / "own", redrive_id="r-5", as_of_ms=AS_OF_MS, target=Target("/"))
@@ -199,9 +199,9 @@ def test_a_plan_of_before_is_not_sent_into_another_vhost(
     amqp.queue(QUEUE)
     freeze(events, Choice(queue=QUEUE), tmp_path / "old", redrive_id="r-6", as_of_ms=AS_OF_MS)
     note = tmp_path / "old/plan.json"
-    told = json.loads(note.read_text())
-    del told["moved"]
-    note.write_text(json.dumps(told))
+    document = json.loads(note.read_text())
+    del document["moved"]
+    note.write_text(json.dumps(document))
     with pytest.raises(PlanError, match=r"240 of '/'"):
         run(spark, tmp_path / "old", way)
     assert (amqp.depth(QUEUE), progress(tmp_path / "old").chunks_done) == (0, 0)
@@ -212,8 +212,8 @@ def no_chunks(plan: Path) -> None:
 
 
 def empty_chunks(plan: Path) -> None:
-    for one in (plan / "chunks").iterdir():
-        shutil.rmtree(one) if one.is_dir() else one.unlink()
+    for entry in (plan / "chunks").iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def torn_chunk(plan: Path) -> None:
@@ -233,10 +233,10 @@ def test_a_move_says_what_changes_and_a_letter_that_was_moved_is_where_it_went(
     assert Plan.load(frozen).moved == {"/": 240}
     assert vhosts_of(frozen) == {OTHER: 240}
     (letter,) = events.where(f"failed_queue = '{QUEUE}' and kind = 'dead_lettered'").select("id").take(1)
-    one = events.where(f"id = '{letter.id}' and kind = 'dead_lettered'")
-    sent = one.withColumn("vhost", f.lit(OTHER)).withColumn("kind", f.lit("redriven"))
+    deaths = events.where(f"id = '{letter.id}' and kind = 'dead_lettered'")
+    sent = deaths.withColumn("vhost", f.lit(OTHER)).withColumn("kind", f.lit("redriven"))
     sent = sent.withColumn("ts_ms", f.col("ts_ms") + 1).withColumn("event_id", f.lit("moved"))
-    both, target = one.unionByName(sent), Target(OTHER, is_move=True)
+    both, target = deaths.unionByName(sent), Target(OTHER, is_move=True)
     with pytest.raises(PlanError, match="none at its end fits"):
         freeze(both, Choice(), tmp_path / "again", redrive_id="r-7", as_of_ms=AS_OF_MS, target=target)
 
@@ -247,13 +247,15 @@ def test_a_choice_by_group_and_condition_takes_the_oldest(events: DataFrame, tru
     made = freeze(events, choice, tmp_path / "mail", redrive_id="r-4", as_of_ms=AS_OF_MS)
     assert (made.letters, made.queues, made.unusable) == (20, {"mail.send": 20}, 0)
     rows = events.sparkSession.read.parquet(str(tmp_path / "mail" / "chunks")).select("id").collect()
-    oldest = sorted(truth.of("mail-too-late"), key=lambda one: one.first_death_ms)[:20]
-    assert {row.id for row in rows} == {one.id for one in oldest}
+    oldest = sorted(truth.of("mail-too-late"), key=lambda fate: fate.first_death_ms)[:20]
+    assert {row.id for row in rows} == {fate.id for fate in oldest}
 
 
 def event(lines: list[dict[str, Any]], **changed: Any) -> dict[str, Any]:
-    found = next(one for one in lines if one["kind"] == "dead_lettered" and one["failed_queue"] == QUEUE)
-    return {**found, "first": None, **changed}
+    original = next(
+        candidate for candidate in lines if candidate["kind"] == "dead_lettered" and candidate["failed_queue"] == QUEUE
+    )
+    return {**original, "first": None, **changed}
 
 
 @pytest.mark.parametrize(
@@ -287,12 +289,12 @@ def test_a_forged_event_binds_no_queue_of_the_router(
     """Whoever may write to the journal may invent a letter of any queue; the other letters go back."""
     amqp.queue(QUEUE)
     amqp.queue("dlx-router.state", "quorum")
-    told = json.loads((plan / "plan.json").read_text())
-    told["queues"] |= {"dlx-router.state": 1, "\rdlx-router.state": 1}
-    (plan / "plan.json").write_text(json.dumps(told))
+    document = json.loads((plan / "plan.json").read_text())
+    document["queues"] |= {"dlx-router.state": 1, "\rdlx-router.state": 1}
+    (plan / "plan.json").write_text(json.dumps(document))
     assert run(spark, plan, way).is_done
     bound = vhost.get(f"exchanges/{vhost.quoted}/dlx-router.return/bindings/source")
-    assert {one["destination"] for one in bound} == {QUEUE}
+    assert {binding["destination"] for binding in bound} == {QUEUE}
     assert amqp.depth("dlx-router.state") == 0
 
 
@@ -305,8 +307,8 @@ def test_a_queue_that_goes_away_in_the_middle_costs_nothing(
         if so_far.chunks_done == 1:
             amqp.channel.queue_delete(QUEUE)
 
-    found = run(spark, plan, way, on_chunk=gone)
-    assert (found.is_done, found.confirmed, found.failed) == (False, 60, {"returned": 180})
+    done = run(spark, plan, way, on_chunk=gone)
+    assert (done.is_done, done.confirmed, done.failed) == (False, 60, {"returned": 180})
     amqp.queue(QUEUE)
     assert run(spark, plan, way).is_done
     assert amqp.depth(QUEUE) == 180

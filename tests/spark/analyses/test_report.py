@@ -43,13 +43,13 @@ def data(events: DataFrame) -> ReportData:
 
 @pytest.fixture(scope="module")
 def chromium() -> str:
-    found = next(
+    browser = next(
         (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
     )
-    if found is None:
+    if browser is None:
         why = "no Chromium to draw the page: apt-get install chromium"
         raise pytest.fail.Exception(why) if MUST else pytest.skip.Exception(why)
-    return found
+    return browser
 
 
 def seen(chromium: str, folder: Path, html: str, *, width: int, dark: bool = False) -> dict[str, object]:
@@ -63,15 +63,15 @@ def seen(chromium: str, folder: Path, html: str, *, width: int, dark: bool = Fal
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
     assert title is not None
-    found: dict[str, object] = json.loads(title[1].replace("&gt;", ">").replace("&amp;", "&"))
-    return found
+    document: dict[str, object] = json.loads(title[1].replace("&gt;", ">").replace("&amp;", "&"))
+    return document
 
 
 def test_a_browser_draws_every_chart(chromium: str, data: ReportData, tmp_path: Path) -> None:
-    found = seen(chromium, tmp_path, page(data), width=1240)
-    assert found["svgs"] == 4 + 5  # over time, fates, times, budgets; one for each queue that retries
-    assert (found["empty"], found["unlabelled"], found["outside"], found["small"]) == (0, 0, [], 0)
-    assert found["overflow"] <= 0  # type: ignore[operator]  # a number
+    drawn = seen(chromium, tmp_path, page(data), width=1240)
+    assert drawn["svgs"] == 4 + 5  # over time, fates, times, budgets; one for each queue that retries
+    assert (drawn["empty"], drawn["unlabelled"], drawn["outside"], drawn["small"]) == (0, 0, [], 0)
+    assert drawn["overflow"] <= 0  # type: ignore[operator]  # a number
 
 
 def test_the_page_fits_a_telephone_and_the_dark(chromium: str, data: ReportData, tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_what_letters_say_is_text(data: ReportData) -> None:
     rows = [row | {"failed_queue": evil, "reason": evil} for row in data.recovery]
     groups = [row | {"error_template": evil, "error_type": evil, "fingerprint": evil} for row in data.groups]
     advice = [
-        one._replace(queue=evil, parts=tuple(part._replace(key=Key("/", evil, evil)) for part in one.parts))
-        for one in data.advice
+        entry._replace(queue=evil, parts=tuple(part._replace(key=Key("/", evil, evil)) for part in entry.parts))
+        for entry in data.advice
     ]
     html = page(replace(data, title=evil, recovery=rows, groups=groups, advice=advice))
     assert "<script" not in html
@@ -131,8 +131,8 @@ def test_nothing_recovered_and_nothing_tried_is_drawn_too(data: ReportData) -> N
 
 def test_the_tiles_say_the_truth(data: ReportData, truth: week.Truth) -> None:
     html = page(data)
-    by_retry = sum(one.recovered_ms is not None for one in truth.fates)
-    saved = sum(one.saved for one in truth.fates)
+    by_retry = sum(fate.recovered_ms is not None for fate in truth.fates)
+    saved = sum(fate.saved for fate in truth.fates)
     for value in (len(truth.fates), by_retry, saved, len(truth.fates) - by_retry - saved):
         assert f"<b>{number(value)}</b>" in html
     tried = sum(row["tried"] for row in data.efficacy)

@@ -49,11 +49,11 @@ Make = Callable[[random.Random, int, int], dict[str, Any]]
 
 def compared(data: ReportData) -> dict[str, Any]:
     """Everything but what may differ: samples of letters that died in one millisecond, the order of equal rows."""
-    found = {field.name: getattr(data, field.name) for field in fields(data) if field.name not in FREE}
+    values = {field.name: getattr(data, field.name) for field in fields(data) if field.name not in FREE}
     for name, left_out in ROWS.items():
-        rows = [{key: row[key] for key in sorted(row) if key not in left_out} for row in found[name]]
-        found[name] = sorted(map(_rounded, rows), key=repr)
-    return found | {"advice": sorted(found["advice"], key=repr)}
+        rows = [{key: row[key] for key in sorted(row) if key not in left_out} for row in values[name]]
+        values[name] = sorted(map(_rounded, rows), key=repr)
+    return values | {"advice": sorted(values["advice"], key=repr)}
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
@@ -66,10 +66,10 @@ def by_both(book: Book, **how: Any) -> list[dict[str, Any]]:
     """What either says of the whole archive."""
     events = read(book.spark, book.archive.root).cache()
     as_of_ms = int(events.selectExpr("unix_millis(max(ingest_ts))").collect()[0][0])
-    said = by_spark.gather(events, title="t", as_of_ms=as_of_ms, **how)
+    expected = by_spark.gather(events, title="t", as_of_ms=as_of_ms, **how)
     events.unpersist()
     with by_duckdb.opened(book.archive.root) as opened:
-        return [compared(said), compared(opened.gathered(title="t"))]
+        return [compared(expected), compared(opened.gathered(title="t"))]
 
 
 def invented(rng: random.Random, letter: int, at: int) -> dict[str, Any]:
@@ -124,10 +124,10 @@ def test_both_say_the_same_of_a_week_by_its_policies_before_and_after_it_is_comp
     known = partial(known_of, judge)
     for _ in range(2):
         events = read(spark, book.archive.root)
-        said = by_spark.gather(events, title="t", as_of_ms=AS_OF_MS, quiet=quiet_of(events, judge), known=known)
+        expected = by_spark.gather(events, title="t", as_of_ms=AS_OF_MS, quiet=quiet_of(events, judge), known=known)
         with by_duckdb.opened(book.archive.root, Times(None, AS_OF_MS)) as opened:
             quiet = windows(opened.places(), judge)
-            assert compared(opened.gathered(title="t", quiet=quiet, known=known)) == compared(said)
+            assert compared(opened.gathered(title="t", quiet=quiet, known=known)) == compared(expected)
         compact(spark, book.archive.root, Rules())
 
 
@@ -136,11 +136,11 @@ def test_only_events_of_the_time_that_is_asked_for_are_looked_at(spark: SparkSes
     book.put(*week.week(100, 5).journal())
     since, until = MONDAY_MS + 30 * HOUR_MS, MONDAY_MS + 90 * HOUR_MS
     events = read(spark, book.archive.root).where(f"ts_ms >= {since} and ts_ms < {until}")
-    said = by_spark.gather(events, title="t", as_of_ms=until)
+    expected = by_spark.gather(events, title="t", as_of_ms=until)
     with by_duckdb.opened(book.archive.root, Times(since, until)) as opened:
-        found = opened.gathered(title="t")
-    assert compared(found) == compared(said)
-    assert since <= found.first_ms <= found.last_ms < until
+        answer = opened.gathered(title="t")
+    assert compared(answer) == compared(expected)
+    assert since <= answer.first_ms <= answer.last_ms < until
     with by_duckdb.opened(book.archive.root, Times(until, since)) as opened, pytest.raises(ValueError, match=NOTHING):
         opened.gathered(title="t")
 

@@ -44,7 +44,7 @@ def columns(event: dict[str, Any]) -> dict[str, Any]:
     """As `arrivals` makes them of the archive."""
     shape: dict[str, Any] = {name: event[name] for name in SHAPE if name in event}
     if "deaths" in event:
-        shape |= {f"death_{name}": [one.get(name) for one in event["deaths"]] for name in DEATH}
+        shape |= {f"death_{name}": [death.get(name) for death in event["deaths"]] for name in DEATH}
     shape["props"] = {"content_type": event["content_type"]} if "content_type" in event else {}
     bodies = json.dumps(event["body_values"]) if "body_values" in event else None
     return {**{name: event.get(name) for name in OWN}, "shape": json.dumps(shape), "body_values": bodies}
@@ -71,7 +71,9 @@ VALUES: dict[str, list[Any]] = {
 }
 definitions = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
 policies = st.lists(
-    st.tuples(st.sampled_from(["orders", "mail", "orders.eu"]), definitions), max_size=3, unique_by=lambda one: one[0]
+    st.tuples(st.sampled_from(["orders", "mail", "orders.eu"]), definitions),
+    max_size=3,
+    unique_by=lambda policy: policy[0],
 )
 names = st.sampled_from(NAMES)
 maybe = st.none() | st.booleans()
@@ -80,7 +82,7 @@ words = st.sampled_from(["a", "b", ""])
 
 def but_null(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     """Members that are null are not there, as in the journal."""
-    return st.fixed_dictionaries(fields).map(lambda one: {k: v for k, v in one.items() if v is not None})
+    return st.fixed_dictionaries(fields).map(lambda members: {k: v for k, v in members.items() if v is not None})
 
 
 deaths = but_null(
@@ -113,10 +115,10 @@ def judge(text: str) -> Judge:
     return judge_of((("p.yaml", text.encode()),), "dlx-router")
 
 
-def written(found: list[tuple[str, dict[str, Any]]]) -> str:
+def written(named: list[tuple[str, dict[str, Any]]]) -> str:
     made = [
         {"name": f"p{at}", "queue": name, **({"definition": keys} if keys else {})}
-        for at, (name, keys) in enumerate(found)
+        for at, (name, keys) in enumerate(named)
     ]
     return json.dumps({"version": 1, "policies": made})
 
@@ -126,8 +128,8 @@ def written(found: list[tuple[str, dict[str, Any]]]) -> str:
 
 def one_by_one(judge: Judge, events: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     """The plain way: each letter as the journal tells it, by `decide()`."""
-    for told in events:
-        event = {**told, "last_death_ms": 0, "digest": {"size": told["size"]}}
+    for line in events:
+        event = {**line, "last_death_ms": 0, "digest": {"size": line["size"]}}
         event.setdefault("first", None)
         if "content_type" in event:
             event["props"] = {"content_type": event.pop("content_type")}
@@ -142,21 +144,21 @@ def one_by_one(judge: Judge, events: list[dict[str, Any]]) -> Iterator[tuple[Any
 
 def by_shape(judge: Judge, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     batch = pa.RecordBatch.from_pylist([*map(columns, events)], schema=COLUMNS)
-    found = [*Shapes(judge).judged(batch.slice(0, 3), ARRIVALS), *Shapes(judge).judged(batch.slice(3), ARRIVALS)]
-    return [tuple(row.values()) for one in found for row in one.to_pylist()]
+    answers = [*Shapes(judge).judged(batch.slice(0, 3), ARRIVALS), *Shapes(judge).judged(batch.slice(3), ARRIVALS)]
+    return [tuple(row.values()) for answer in answers for row in answer.to_pylist()]
 
 
 @settings(hard_law, max_examples=150 * THOROUGH)
 @given(policies, st.lists(letters, max_size=12), st.integers(1, 3))
 @example([("orders", {"redelivery-delay": 1, "redelivery-collision-avoidance-factor": 0.5})], [], 1)
 def test_by_shape_is_letter_by_letter(
-    found: list[tuple[str, dict[str, Any]]], told: list[dict[str, Any]], times: int
+    named: list[tuple[str, dict[str, Any]]], drawn: list[dict[str, Any]], times: int
 ) -> None:
     try:
-        answers = judge(written(found))
+        answers = judge(written(named))
     except PolicyErrors:  # keys that contradict each other
         reject()
-    events = [{**one, "event_id": f"e-{at}"} for at, one in enumerate(told * times)]
+    events = [{**letter, "event_id": f"e-{at}"} for at, letter in enumerate(drawn * times)]
     assert sorted(by_shape(answers, events)) == sorted(one_by_one(answers, events))
 
 
@@ -180,7 +182,7 @@ def test_a_column_of_waits_is_what_core_says(base: int, jitter: float, cap_ms: i
 def test_letters_of_one_shape_are_judged_once() -> None:
     asked = []
     answers = judge(written([("orders", {"redelivery-delay": 100, "redelivery-collision-avoidance-factor": 0.5})]))
-    one = {
+    letter = {
         "kind": "retried", "vhost": "/", "source": "dlx-router.inbox", "arrival": "inbox", "exchange": "", "id": "i",
         "routing_key": "orders", "failed_queue": "orders", "reason": "rejected", "attempts": 1, "base_attempts": 0,
         "redrives": 0, "tries": 0, "deaths": [], "fresh": [{"queue": "orders", "reason": "rejected", "count": 1}],
@@ -197,10 +199,10 @@ def test_letters_of_one_shape_are_judged_once() -> None:
             asked.append(event)
             return answers.judge(event)
 
-    events = [{**one, "event_id": f"e-{at}", "draw": at / 500 - 1} for at in range(1000)]
+    events = [{**letter, "event_id": f"e-{at}", "draw": at / 500 - 1} for at in range(1000)]
     batch = pa.RecordBatch.from_pylist([*map(columns, events)], schema=COLUMNS)
     shapes = Shapes(Counting())
-    rows = [row for _ in range(3) for found in shapes.judged(batch, ARRIVALS) for row in found.to_pylist()]
+    rows = [row for _ in range(3) for answer in shapes.judged(batch, ARRIVALS) for row in answer.to_pylist()]
     assert (len(rows), len(asked)) == (3000, 3)  # at either end of chance, and when its time is over
     assert (min(row["now_wait_ms"] for row in rows), max(row["now_wait_ms"] for row in rows)) == (50, 150)
 

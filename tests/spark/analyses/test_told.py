@@ -26,8 +26,8 @@ COPY = "orders.copy"
 @pytest.fixture
 def four(spark: SparkSession, truth: week.Truth, tmp_path: Path) -> DataFrame:
     """Three letters that are dead, the last one in two queues."""
-    told = (line for line in truth.journal() if json.loads(line)["failed_queue"] == QUEUE)
-    dead = [line for line in told if b'"dead_lettered"' in line][:3]
+    lines = (line for line in truth.journal() if json.loads(line)["failed_queue"] == QUEUE)
+    dead = [line for line in lines if b'"dead_lettered"' in line][:3]
     copy = dead[-1].replace(f'"{QUEUE}"'.encode(), f'"{COPY}"'.encode()).replace(b'"event_id":"', b'"event_id":"copy-')
     return archived(spark, b"".join([*dead, copy]), tmp_path / "four.ndjson")
 
@@ -52,20 +52,20 @@ def test_a_copy_that_came_back_is_taken_back_and_alone_sent_again(
         if so_far.chunks_done == 1:
             amqp.channel.queue_delete(COPY)
 
-    found = run(spark, plan, way, on_chunk=gone)
-    assert (found.confirmed, found.failed) == (3, {"returned": 1})
+    done = run(spark, plan, way, on_chunk=gone)
+    assert (done.confirmed, done.failed) == (3, {"returned": 1})
 
     journal = archived(spark, read_journal(vhost, 5), tmp_path / "first.ndjson")
     after = once(four.unionByName(journal))
-    said = reconcile(spark, after, plan, as_of_ms=later)
-    assert said == {"planned": 4, "told": 3, "untold": 1, "recovered": 3, "open": 0, "dead": 0}
+    counts = reconcile(spark, after, plan, as_of_ms=later)
+    assert counts == {"planned": 4, "told": 3, "untold": 1, "recovered": 3, "open": 0, "dead": 0}
     assert left(after) == [COPY]  # the others were sent since they died
     (held,) = journal.where("kind = 'held'").select("failed_queue", "refused", "cause", "detail").collect()
     assert tuple(held) == (COPY, COPY, "target_refused", "returned")
 
     amqp.queue(COPY)
-    found = run(spark, plan, way)
-    assert (found.is_done, found.confirmed) == (True, 4)
+    done = run(spark, plan, way)
+    assert (done.is_done, done.confirmed) == (True, 4)
     assert (amqp.depth(QUEUE), amqp.depth(COPY)) == (3, 1)
     after = once(four.unionByName(archived(spark, read_journal(vhost, 6), tmp_path / "second.ndjson")))
     assert reconcile(spark, after, plan, as_of_ms=later)["recovered"] == 4
