@@ -54,54 +54,54 @@ def rows(*bodies: bytes, **how: Any) -> Rows:
 
 def listed(tables: Iterable[pa.Table]) -> Rows:
     """The same of tables."""
-    found: Rows = [one for each in tables for one in each.to_pylist(maps_as_pydicts="lossy")]
-    return sorted(found, key=lambda one: (one["offset"], one["idx"]))
+    entries: Rows = [entry for each in tables for entry in each.to_pylist(maps_as_pydicts="lossy")]
+    return sorted(entries, key=lambda entry: (entry["offset"], entry["idx"]))
 
 
 def one_by_one(every: Iterable[Message]) -> Rows:
     """The same, of lines of format 1 only."""
-    found: list[lines.Row] = []
-    for one in every:
-        place = lines.Place(STREAM, one.offset, "none", 0)
+    parsed: list[lines.Row] = []
+    for delivery in every:
+        place = lines.Place(STREAM, delivery.offset, "none", 0)
         try:
-            body = b"\n".join(reading.lines(one.body, properties_v(one)))
+            body = b"\n".join(reading.lines(delivery.body, properties_v(delivery)))
         except FormatError as error:
-            found += [lines.unreadable(place, one.body, str(error))] if one.body else []
+            parsed += [lines.unreadable(place, delivery.body, str(error))] if delivery.body else []
             continue
-        if reading.is_plain(one.body, properties_v(one)):
-            body = one.body
-        told = [(place._replace(idx=idx), line) for idx, line in enumerate(lines.split(body)) if line]
-        found += [lines.row(*each, latest=lines.latest_ms(time.time_ns() // 1000)) for each in told]
-    events = [one for one in found if not one.bad]
+        if reading.is_plain(delivery.body, properties_v(delivery)):
+            body = delivery.body
+        places = [(place._replace(idx=idx), line) for idx, line in enumerate(lines.split(body)) if line]
+        parsed += [lines.row(*each, latest=lines.latest_ms(time.time_ns() // 1000)) for each in places]
+    events = [row for row in parsed if not row.bad]
     bad = [
-        {"stream": STREAM, "offset": one.place.offset, "idx": one.place.idx, "reason": one.bad, "line": one.line}
-        for one in found
-        if one.bad
+        {"stream": STREAM, "offset": row.place.offset, "idx": row.place.idx, "reason": row.bad, "line": row.line}
+        for row in parsed
+        if row.bad
     ]
     return sorted(
-        [*(listed([lines.table(events, 0)]) if events else []), *bad], key=lambda one: (one["offset"], one["idx"])
+        [*(listed([lines.table(events, 0)]) if events else []), *bad], key=lambda entry: (entry["offset"], entry["idx"])
     )
 
 
-def properties_v(one: Message) -> int:
+def properties_v(delivery: Message) -> int:
     """Its header `v`."""
-    found = properties.parse(one.header, properties.PROPERTIES_AT).headers
-    return int(table.decode_value(found, table.entries(found)[b"v"][1]))
+    headers = properties.parse(delivery.header, properties.PROPERTIES_AT).headers
+    return int(table.decode_value(headers, table.entries(headers)[b"v"][1]))
 
 
 def written(every: Iterable[Message], folder: Path) -> list[Written]:
     """Their files, as a task of ingest writes them."""
     files = DayFiles(folder)
-    return [*(one for each in made(every) for one in files.write(each)), *files.close()]
+    return [*(file for each in made(every) for file in files.write(each)), *files.close()]
 
 
 def frame(spark: "SparkSession", every: Iterable[Message], place: Path) -> "DataFrame":
     """Events as the archive has them, without `seg`: read from files below `place`."""
-    for one in written(every, place / "files"):
-        assert one.day != BAD, "lines that are no events"
-        folder = place / "rows" / f"event_date={one.day}"
+    for file in written(every, place / "files"):
+        assert file.day != BAD, "lines that are no events"
+        folder = place / "rows" / f"event_date={file.day}"
         folder.mkdir(parents=True, exist_ok=True)
-        Path(one.path).rename(folder / Path(one.path).name)
+        Path(file.path).rename(folder / Path(file.path).name)
     wanted = StructType([field for field in schemas.ARCHIVE if field.name != "seg"])
     return spark.read.schema(wanted).parquet(str(place / "rows")).select(*wanted.names)
 
@@ -113,8 +113,8 @@ def archived(spark: "SparkSession", journal: bytes, place: Path) -> "DataFrame":
 
 def mixed(journal: list[bytes]) -> bytes:
     """Lines of it, each second hundred of them read from a message in format 2."""
-    told: list[bytes] = []
+    merged: list[bytes] = []
     for at in range(0, len(journal), 100):
         some = journal[at : at + 100]
-        told += reading.lines(rows_of(some)) if at % 200 else [one.rstrip() for one in some]
-    return b"\n".join(told) + b"\n"
+        merged += reading.lines(rows_of(some)) if at % 200 else [raw.rstrip() for raw in some]
+    return b"\n".join(merged) + b"\n"

@@ -34,11 +34,11 @@ def test_a_range_is_read_whole_whatever_lies_between_its_offsets(stream: Stream,
         end = link.probe(stream.name).end
     for start, stop in ((0, end), (0, 1), (end - 1, end), (37, 101)):
         with opened(vhost) as link:
-            read = [one for batch in link.read(stream.name, start, stop, prefetch=20) for one in batch]
+            read = [message for batch in link.read(stream.name, start, stop, prefetch=20) for message in batch]
         with opened(vhost) as link:
-            whole = [one for batch in link.read(stream.name, 0, end) for one in batch]
-        assert read == [one for one in whole if start <= one.offset < stop]
-        assert [one.body for one in whole] == [b"%d" % number for number in range(200)]
+            whole = [message for batch in link.read(stream.name, 0, end) for message in batch]
+        assert read == [message for message in whole if start <= message.offset < stop]
+        assert [message.body for message in whole] == [b"%d" % number for number in range(200)]
 
 
 def test_what_cannot_be_read_says_why(amqp: Client, vhost: Vhost) -> None:
@@ -65,7 +65,7 @@ def test_a_stream_that_goes_while_it_is_read_is_an_error(make_stream: Callable[.
     stream.put(b"one")
     with opened(vhost) as link:
         reading = link.read(stream.name, 0, 5)
-        assert [one.body for one in next(reading)] == [b"one"]
+        assert [message.body for message in next(reading)] == [b"one"]
         stream.client.channel.queue_delete(stream.name)
         with pytest.raises(StreamError):
             list(reading)

@@ -55,8 +55,10 @@ class Machines:
 
     def logs(self) -> str:
         """The end of what each process said, but for what is only a remark."""
-        found = ((one.name, one.read_text(errors="replace").splitlines()) for one in sorted(self.folder.glob("*.log")))
-        worse = ((name, [line for line in lines if " INFO " not in line]) for name, lines in found)
+        outputs = (
+            (path.name, path.read_text(errors="replace").splitlines()) for path in sorted(self.folder.glob("*.log"))
+        )
+        worse = ((name, [line for line in lines if " INFO " not in line]) for name, lines in outputs)
         return "".join(f"\n--- {name}\n" + "\n".join(lines[-60:]) for name, lines in worse)
 
     def run(self, *argv: str) -> None:
@@ -80,9 +82,14 @@ class Machines:
     def connect(self) -> str:
         """A Spark Connect server where dlx-router is installed → its URL."""
         address, port = "127.0.0.1", str(brokers.free_port())
-        said = (f"spark.connect.grpc.binding.port={port}", f"spark.connect.grpc.binding.address={address}")
+        settings = (f"spark.connect.grpc.binding.port={port}", f"spark.connect.grpc.binding.address={address}")
         server = [str(self.bin / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-        server += ["--master", "local[2,4]", *(part for one in said for part in ("--conf", one)), "spark-internal"]
+        server += [
+            "--master",
+            "local[2,4]",
+            *(part for setting in settings for part in ("--conf", setting)),
+            "spark-internal",
+        ]
         self.start("connect", *server, PYTHONPATH=str(ROOT))
         eventually(lambda: self.says("connect", "Spark Connect server started"), within=PATIENCE_S)
         return f"sc://{address}:{port}"
@@ -95,9 +102,9 @@ class Machines:
 
 @pytest.fixture
 def machines(newest: brokers.Broker, tmp_path: Path) -> Iterator[Machines]:
-    found = Machines(tmp_path)
-    yield found
-    found.close()
+    running = Machines(tmp_path)
+    yield running
+    running.close()
 
 
 def rows(archive: Path) -> list[str]:

@@ -75,7 +75,7 @@ encode = json.JSONEncoder(separators=(",", ":")).encode
 def texts(draw: st.DrawFn) -> str:
     """The text of a message in format 2, as somebody could write it."""
     common = [json.loads(COMMON) | draw(st.sampled_from(COMMONS)) for _ in range(draw(st.integers(1, 2)))]
-    told = [encode(one) for one in common]
+    encoded = [encode(record) for record in common]
     for _ in range(draw(st.integers(0, 4))):
         number = draw(st.integers(0, len(common)))
         values = json.loads(ROW)[:9]
@@ -87,35 +87,35 @@ def texts(draw: st.DrawFn) -> str:
         deaths = common[number % len(common)]["deaths"]
         count = len(deaths) if isinstance(deaths, list) and draw(st.integers(0, 7)) else draw(st.integers(0, 3))
         values += [[1_790_000_000 + at for at in range(count)], draw(st.sampled_from(OWN_PROPS))]
-        told.append(encode(values + draw(st.lists(st.sampled_from(FURTHER), max_size=1))))
-    told += draw(
+        encoded.append(encode(values + draw(st.lists(st.sampled_from(FURTHER), max_size=1))))
+    encoded += draw(
         st.lists(
             st.sampled_from([*ODD_ROWS, "", "{", "x", line().decode().strip(), "[é", '{"event_id":1}']), max_size=1
         )
     )
     end = draw(st.sampled_from(["\n", "\n", "\n", "", "\r\n"]))
-    return "\n".join(draw(st.permutations(told)) if draw(st.booleans()) else told) + end
+    return "\n".join(draw(st.permutations(encoded)) if draw(st.booleans()) else encoded) + end
 
 
 bodies = st.one_of(
     texts().map(lambda text: packed(text.encode())),
-    st.lists(tellings, min_size=1, max_size=4).map(lambda told: batch_of(told).body),
-    st.lists(tellings, min_size=1, max_size=2).map(lambda told: batch_of(told, message_format=fields.LINES).body),
+    st.lists(tellings, min_size=1, max_size=4).map(lambda drawn: batch_of(drawn).body),
+    st.lists(tellings, min_size=1, max_size=2).map(lambda drawn: batch_of(drawn, message_format=fields.LINES).body),
     st.sampled_from(
         [b"", b"rubbish", b"\xff\n" + line(), packed(b"\xff"), packed(b""), packed(b"\n\n"), SHARED[:20], SHARED]
     ),
 )
 streams = st.lists(st.tuples(bodies, st.sampled_from([1, 2, 2, 2, 3])), max_size=6).map(
-    lambda told: [message(at * 2, body, version) for at, (body, version) in enumerate(told)]
+    lambda drawn: [message(at * 2, body, version) for at, (body, version) in enumerate(drawn)]
 )
 
 
-def same(every: list[Message], found: list[dict[str, Any]]) -> None:
+def same(every: list[Message], actual: list[dict[str, Any]]) -> None:
     """What was found is what the lines say, one by one."""
     wanted = one_by_one(every)
-    for one in (*found, *wanted):
-        one.pop("ingest_ts", None)
-    assert found == wanted
+    for row in (*actual, *wanted):
+        row.pop("ingest_ts", None)
+    assert actual == wanted
 
 
 def same_of(text: str) -> None:
@@ -151,8 +151,8 @@ def test_odd_shared_lines_are_read_alike(common: dict[str, Any]) -> None:
 def test_what_a_router_writes_goes_the_fast_way() -> None:
     """Else it would be right and slow, and no law would tell."""
     error = '"error":{"type":"T","message":"order 17: \\"no\\" stock at \\u00e9"},"body_mode":"hash","body_sha256":"00"'
-    told_ = [*some(3), *some(2, extra=error, draw=0.25, due_ms=1_790_000_005_000)]
-    texts = [columns.Text(STREAM, at, "ok", b"", reading.text_of(batch_of(told_).body, 2)) for at in range(4)]
+    events = [*some(3), *some(2, extra=error, draw=0.25, due_ms=1_790_000_005_000)]
+    texts = [columns.Text(STREAM, at, "ok", b"", reading.text_of(batch_of(events).body, 2)) for at in range(4)]
     fast = columns.read(texts, 0)
     assert fast.table is not None
     assert (fast.table.num_rows, fast.rows, fast.messages) == (20, [], [])
@@ -170,12 +170,12 @@ def test_one_odd_row_costs_its_neighbours_nothing() -> None:
 
 
 def test_equal_errors_are_masked_once_and_each_row_has_its_own_group() -> None:
-    told_ = [
-        one
+    events = [
+        event
         for number in range(30)
-        for one in some(1, extra=f'"error":{{"message":"order {number % 3}"}},"body_mode":"none"')
+        for event in some(1, extra=f'"error":{{"message":"order {number % 3}"}},"body_mode":"none"')
     ]
-    found = rows(batch_of(told_).body)
-    assert {one["error_template"] for one in found} == {"order <n>"}
-    assert len({one["fingerprint"] for one in found}) == 1
-    assert [one["error"]["message"] for one in found] == [f"order {number % 3}" for number in range(30)]
+    parsed = rows(batch_of(events).body)
+    assert {row["error_template"] for row in parsed} == {"order <n>"}
+    assert len({row["fingerprint"] for row in parsed}) == 1
+    assert [row["error"]["message"] for row in parsed] == [f"order {number % 3}" for number in range(30)]

@@ -32,8 +32,8 @@ def ms(hours: float) -> int:
 
 def event(name: str, hours: float, user: str = "anna") -> bytes:
     """An event of a letter, so many hours after DAY began."""
-    one = letter(id=name * 32)
-    return line(one, now_ms=ms(hours), props=props(user_id=user.encode()))
+    dead = letter(id=name * 32)
+    return line(dead, now_ms=ms(hours), props=props(user_id=user.encode()))
 
 
 class Book:
@@ -117,8 +117,8 @@ def test_raw_goes_when_nobody_can_be_reading_it_any_more(book: Book) -> None:
     assert book.compact().segments == 1
     assert [path.stem for path in book.archive.root.glob("_manifest/*.json")] == ["0000000001"]  # the newest stays
     assert book.letters() == ["a", "b"]
-    found = verify(book.archive.root, deep=True)
-    assert (found.segments, found.events, found.findings) == (2, 2, ())
+    report = verify(book.archive.root, deep=True)
+    assert (report.segments, report.events, report.findings) == (2, 2, ())
 
 
 def test_today_is_left_alone(book: Book) -> None:
@@ -149,7 +149,12 @@ def test_an_old_day_that_came_now_is_looked_for_near_itself_only() -> None:
     days = ["2020-01-05", "2026-03-02", "2026-03-03", "2026-03-10", "2026-03-17", "2026-03-18"]
     every = [part(day, is_compacted=True) for day in days]
     fresh = [part("2020-01-01", is_compacted=False), part("2026-03-10", is_compacted=False)]
-    assert [one.date for one in near(fresh, every)] == ["2020-01-05", "2026-03-03", "2026-03-10", "2026-03-17"]
+    assert [candidate.date for candidate in near(fresh, every)] == [
+        "2020-01-05",
+        "2026-03-03",
+        "2026-03-10",
+        "2026-03-17",
+    ]
     assert near([part("9999-12-31", is_compacted=False), part("0001-01-01", is_compacted=False)], every) == []
 
 

@@ -25,7 +25,7 @@ def put(archive: Archive, number: int, *ts_ms: int) -> None:
     seg = f"{number:010}-run"
     folder = archive.raw(DATE, seg)
     folder.mkdir(parents=True)
-    rows = [{"ts_ms": one, "id": str(one), "breaker": "open"} for one in ts_ms]
+    rows = [{"ts_ms": moment, "id": str(moment), "breaker": "open"} for moment in ts_ms]
     pq.write_table(pa.Table.from_pylist(rows, STORED), folder / "part-0.parquet")
     archive.commit(Entry(number, seg, {DATE: len(ts_ms)}, 0, {}, {}, 0))
 
@@ -35,8 +35,8 @@ def at_ms(ms: int) -> datetime:
 
 
 def add_actions(root: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pa.table(DeltaTable(root).get_add_actions(flatten=True)).to_pylist()
-    return found
+    actions: list[dict[str, Any]] = pa.table(DeltaTable(root).get_add_actions(flatten=True)).to_pylist()
+    return actions
 
 
 def test_a_vacuum_lists_nothing_of_the_archives_own(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_column_of_a_newer_version_comes_into_the_table(tmp_path: Path) -> Non
     put(archive, 0, 1)
     assert delta.mirror(archive) == (1, 0)
     table = DeltaTable(tmp_path)
-    assert [one.name for one in table.schema().fields].count("breaker") == 1
+    assert [column.name for column in table.schema().fields].count("breaker") == 1
     assert pa.table(table.to_pyarrow_table(columns=["breaker"])).to_pylist() == [{"breaker": "open"}]
     assert delta.mirror(archive) == (0, 0)
 
@@ -68,9 +68,13 @@ def test_the_log_says_how_many_rows_and_of_what_time_a_file_is(tmp_path: Path) -
     archive = Archive(tmp_path)
     put(archive, 0, 10, 30, 20)
     delta.mirror(archive)
-    (found,) = add_actions(tmp_path)
-    assert (found["num_records"], found["min.event_ts"], found["max.event_ts"]) == (3, at_ms(10), at_ms(30))
+    (action,) = add_actions(tmp_path)
+    assert (action["num_records"], action["min.event_ts"], action["max.event_ts"]) == (3, at_ms(10), at_ms(30))
     put(archive, 1, 40)
     assert delta.mirror(archive) == (1, 0)
     files = [str(file) for file in archive.files()]
-    assert sum(one["num_records"] for one in add_actions(tmp_path)) == len(duckdb.read_parquet(files).fetchall()) == 4
+    assert (
+        sum(action["num_records"] for action in add_actions(tmp_path))
+        == len(duckdb.read_parquet(files).fetchall())
+        == 4
+    )

@@ -37,10 +37,10 @@ def test_connections_that_are_closed_while_they_read_cost_nothing(
 
     def close_all() -> None:
         while not over.wait(0.5) and len(closed) < 6:
-            for one in stream.vhost.get(f"vhosts/{stream.vhost.quoted}/connections"):
-                if (one.get("client_properties") or {}).get("connection_name") == "dlx-router pipeline":
-                    stream.vhost.api.delete(f"connections/{one['name']}")
-                    closed.append(one["name"])
+            for client in stream.vhost.get(f"vhosts/{stream.vhost.quoted}/connections"):
+                if (client.get("client_properties") or {}).get("connection_name") == "dlx-router pipeline":
+                    stream.vhost.api.delete(f"connections/{client['name']}")
+                    closed.append(client["name"])
 
     closer = threading.Thread(target=close_all)
     closer.start()

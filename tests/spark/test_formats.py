@@ -58,12 +58,12 @@ def test_workers_that_are_shipped_the_package_read_both_formats(tmp_path: Path) 
     )
     bodies = [body(LINES, 1, 2).hex(), body(ROWS, 3).hex()]
     blocked = f"import sys; sys.modules['zstandard'] = None\n{program}"
-    for code, said, why in ((program, "2\n1\n", ""), (blocked, "2\n", "package zstandard is not here: install it")):
+    for code, printed, why in ((program, "2\n1\n", ""), (blocked, "2\n", "package zstandard is not here: install it")):
         done = subprocess.run(
             [sys.executable, "-c", code, *bodies], env={"PYTHONPATH": str(tmp_path / "dlx_router.zip")},
             cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert (done.stdout, why in done.stderr) == (said, True), done.stderr
+        assert (done.stdout, why in done.stderr) == (printed, True), done.stderr
 
 
 def test_both_formats_make_the_same_rows_and_what_is_broken_is_kept(
@@ -82,34 +82,34 @@ def test_both_formats_make_the_same_rows_and_what_is_broken_is_kept(
     ingest(spark, Ingest(root, connection, stream.name, source={"provenanceKeyFile": str(key_file)}))
     events = reading.read(spark, root).orderBy("digest.size").collect()
     assert [row["digest"]["size"] for row in events] == [1, 2, 3, 4, 5, 6]
-    told = [{name: row[name] for name in schemas.EVENT.names} for row in events]
-    for one, number in zip(told, range(1, 7), strict=True):
-        assert (one.pop("id"), one.pop("digest")["size"]) == (f"{number:032x}", number)
-        assert one.pop("props")["message_id"] == f"m-{number}"
-        assert one.pop("event_id").startswith(f"{number:032x}-")
-    assert all(one == told[0] for one in told)
+    records = [{name: row[name] for name in schemas.EVENT.names} for row in events]
+    for record, number in zip(records, range(1, 7), strict=True):
+        assert (record.pop("id"), record.pop("digest")["size"]) == (f"{number:032x}", number)
+        assert record.pop("props")["message_id"] == f"m-{number}"
+        assert record.pop("event_id").startswith(f"{number:032x}-")
+    assert all(record == records[0] for record in records)
     assert {row["signature"] for row in events} == {"ok"}
     assert all(row["line"] is None for row in events), "the columns hold all of it"
-    found = verify(root, deep=True)
-    assert (found.events, found.bad, found.findings) == (6, 2, ())
+    report = verify(root, deep=True)
+    assert (report.events, report.bad, report.findings) == (6, 2, ())
     (entry,) = Archive(root).entries()
     bad = pq.read_table(Archive(root).bad(entry.seg)).sort_by("offset").to_pylist()
-    assert [one["reason"].partition(": ")[2].partition(":")[0] for one in bad] == [
+    assert [row["reason"].partition(": ")[2].partition(":")[0] for row in bad] == [
         "no whole zstd frame",
         "format 3; 1 and 2 are known",
     ]
-    assert [one["line"] for one in bad] == [broken, b"of a later version"]
-    assert (told[0]["error"]["type"], told[0]["draw"], told[0]["due_ms"]) == ("T", 0.25, NOW + 5000)
+    assert [row["line"] for row in bad] == [broken, b"of a later version"]
+    assert (records[0]["error"]["type"], records[0]["draw"], records[0]["due_ms"]) == ("T", 0.25, NOW + 5000)
 
 
 def test_the_journal_of_a_router_of_before_becomes_rows() -> None:
     """Of version 0.1.0, as it lay in its stream."""
-    found = rows(*(body for _, body in old().messages))
-    told = events()
-    assert [row["event_id"] for row in found] == [event["event_id"] for event in told]
-    assert all("event_id" in row for row in found), "none is a bad line"
-    dead = Counter(row["failed_queue"] for row in found if row["arrival"] == "inbox" and row["redrive_id"] is None)
+    parsed = rows(*(body for _, body in old().messages))
+    expected = events()
+    assert [row["event_id"] for row in parsed] == [event["event_id"] for event in expected]
+    assert all("event_id" in row for row in parsed), "none is a bad line"
+    dead = Counter(row["failed_queue"] for row in parsed if row["arrival"] == "inbox" and row["redrive_id"] is None)
     assert {queue: dead[queue] for queue in old().deaths} == old().deaths
-    for row, event in zip(found, told, strict=True):
-        plain = {name: said for name, said in event.items() if isinstance(said, str | int | float)}
+    for row, event in zip(parsed, expected, strict=True):
+        plain = {name: value for name, value in event.items() if isinstance(value, str | int | float)}
         assert {name: row[name] for name in plain} == plain

@@ -45,8 +45,8 @@ class Keeper:
         duck = duckdb.read_parquet(files).project("digest.size").fetchall() if files else []
         return {
             "spark": sorted(row[0] for row in rows),
-            "pyarrow": sorted(one["size"] for one in arrow),
-            "duckdb": sorted(one[0] for one in duck),
+            "pyarrow": sorted(row["size"] for row in arrow),
+            "duckdb": sorted(row[0] for row in duck),
         }
 
     def holds(self, numbers: range) -> None:
@@ -83,7 +83,7 @@ def test_each_event_is_archived_once_for_every_engine_run_after_run(keeper: Keep
         "not a JSON object with an event"
     ]
     assert delta.mirror(Archive(keeper.root)) == (0, 0)  # once there is a table, every run keeps it
-    assert duckdb.read_parquet([str(one) for one in Archive(keeper.root).bad_files()]).fetchall()[0][4] == b"rubbish"
+    assert duckdb.read_parquet([str(path) for path in Archive(keeper.root).bad_files()]).fetchall()[0][4] == b"rubbish"
 
 
 def test_what_a_killed_run_left_does_not_count_and_is_cleared_away(keeper: Keeper, stream: Stream) -> None:
@@ -130,18 +130,18 @@ def test_a_stream_that_was_made_anew_is_noticed_and_archived_if_that_is_allowed(
 
 def test_trouble_is_told_in_one_line(keeper: Keeper, stream: Stream, tmp_path: Path) -> None:
     (tmp_path / "amqp-url").write_text("amqp://guest:hunter2@127.0.0.1:1/", encoding="utf-8")
-    said = keeper.refusal(source={"retryFor": "0"})
-    assert "no connection to the broker: 127.0.0.1:1" in said
-    assert "hunter2" not in said
+    reason = keeper.refusal(source={"retryFor": "0"})
+    assert "no connection to the broker: 127.0.0.1:1" in reason
+    assert "hunter2" not in reason
 
 
 def test_a_whole_stream_is_a_dataframe(keeper: Keeper, stream: Stream, connection: str) -> None:
     tell(stream, range(21))
     reader = keeper.spark.read.format("rabbitmq_stream").option("connection", connection)
     frame = reader.option("streams", stream.name).load()
-    found = frame.orderBy("offset").collect()
-    assert [bytes(row["body"]).count(b"\n") for row in found] == [7, 7, 7]
-    assert {(row["stream"], row["content_type"], row["headers"]["v"]) for row in found} == {
+    messages = frame.orderBy("offset").collect()
+    assert [bytes(row["body"]).count(b"\n") for row in messages] == [7, 7, 7]
+    assert {(row["stream"], row["content_type"], row["headers"]["v"]) for row in messages} == {
         (stream.name, "application/x-ndjson", "1")
     }
     part = reader.options(startingOffsets=f'{{"{stream.name}": 1}}', endingOffsets=f'{{"{stream.name}": 2}}')

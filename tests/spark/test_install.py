@@ -42,8 +42,8 @@ def test_the_wheel_with_its_extra_installs_and_doctor_is_green(fresh: Path, tmp_
     run(sys.executable, "-m", "venv", "--without-pip", fresh)
     into = (*pip, "--python", fresh / "bin" / "python", "install", "--no-compile", "--constraint")
     run(*into, ROOT / "constraints.txt", f"dlx-router[spark] @ {wheel.as_uri()}")
-    told = run(fresh / "bin" / "dlx-router", "pipeline", "doctor", "--archive", tmp_path / "archive")
-    found = {name: state for state, name, *_ in map(str.split, told.splitlines())}
+    output = run(fresh / "bin" / "dlx-router", "pipeline", "doctor", "--archive", tmp_path / "archive")
+    states = {name: state for state, name, *_ in map(str.split, output.splitlines())}
     names = ("python", "pyspark", "pyarrow", "pandas", "pamqp", "duckdb", "java", "spark", "archive", "signed")
-    assert found == dict.fromkeys(names, "ok") | {"broker": "note", "key": "note"}, told
-    assert str(fresh) in told
+    assert states == dict.fromkeys(names, "ok") | {"broker": "note", "key": "note"}, output
+    assert str(fresh) in output

@@ -38,8 +38,8 @@ def files(archive: Archive) -> list[Path]:
 
 def notes(root: Path, name: str) -> list[Path]:
     """Files of this kind, whatever its folder is called."""
-    found = [*root.glob(f"*{name}/*.json"), *root.glob(f"*{name}")]
-    return sorted(path for path in found if path.is_file() and path.parent.name != "_copies")
+    paths = [*root.glob(f"*{name}/*.json"), *root.glob(f"*{name}")]
+    return sorted(path for path in paths if path.is_file() and path.parent.name != "_copies")
 
 
 def without_copies(root: Path) -> None:

@@ -16,10 +16,10 @@ class Held:
     """A stream in memory that answers as a broker's does: messages at these offsets."""
 
     def __init__(self, *offsets: int, body: bytes = b"x") -> None:
-        self.messages = [Message(one, b"", body + b"%03d" % one) for one in offsets]
+        self.messages = [Message(offset, b"", body + b"%03d" % offset) for offset in offsets]
 
     def peek(self, _stream: str, spec: int, credit: int) -> list[Message]:
-        return [one for one in self.messages if one.offset >= spec][:credit]
+        return [message for message in self.messages if message.offset >= spec][:credit]
 
     look = peek
 
@@ -38,10 +38,10 @@ class Held:
 def test_ranges_are_the_whole_in_order_and_once(start: int, size: int, most: int, least: int) -> None:
     cut = ranges({"s": start}, {"s": start + size}, most=most, least_offsets=least)
     assert len(cut) <= most
-    edges = [start] + [one.end for one in cut]
-    assert [one.start for one in cut] == edges[: len(cut)]
+    edges = [start] + [piece.end for piece in cut]
+    assert [piece.start for piece in cut] == edges[: len(cut)]
     assert not size or edges[-1] == start + size
-    assert all(one.end - one.start >= least for one in cut) or len(cut) == 1
+    assert all(piece.end - piece.start >= least for piece in cut) or len(cut) == 1
 
 
 @given(st.dictionaries(st.text(), numbers, min_size=1), st.integers(1, 10**6))

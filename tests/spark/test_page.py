@@ -22,6 +22,6 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_the_tables_of_the_page_are_those_of_the_code(name: str) -> None:
     text = PATH.read_text(encoding="utf-8")
-    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
-    assert found, f"docs/pipeline.md lacks <!-- {name} --> … <!-- end -->"
-    assert found[1].strip() == PARTS[name]
+    block = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    assert block, f"docs/pipeline.md lacks <!-- {name} --> … <!-- end -->"
+    assert block[1].strip() == PARTS[name]

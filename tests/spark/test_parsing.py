@@ -39,16 +39,16 @@ def event(row: Row) -> dict[str, Any]:
 @given(st.lists(st.tuples(any_letter, any_ruling, some_props, st.floats(-1, 1)), min_size=1, max_size=20))
 @example([(letter(), RULING, {"priority": 5}, 0.0)])  # a column has all properties, and null where none was set
 def test_a_row_gives_back_the_letter_that_was_decided(cases: list[Any]) -> None:
-    told = [
-        line(one, ruling, props=props(**some), draw=draw, due_ms=5, extra='"body_mode":"none"')
-        for one, ruling, some, draw in cases
+    written = [
+        line(dead, ruling, props=props(**some), draw=draw, due_ms=5, extra='"body_mode":"none"')
+        for dead, ruling, some, draw in cases
     ]
-    found = rows(b"".join(told))
-    assert [row["idx"] for row in found] == list(range(len(told)))
-    for one, row in zip(told, found, strict=True):
-        whole = json.loads(one)
+    parsed = rows(b"".join(written))
+    assert [row["idx"] for row in parsed] == list(range(len(written)))
+    for raw, row in zip(written, parsed, strict=True):
+        whole = json.loads(raw)
         assert row["event_id"] == whole["event_id"]
-        if b"\\ud" in one.lower():
+        if b"\\ud" in raw.lower():
             assert json.loads(row["line"]) == whole  # no column can hold half of a pair
             continue
         then, again = letter_of(whole), letter_of(event(row))
@@ -72,9 +72,9 @@ def test_a_row_gives_back_the_letter_that_was_decided(cases: list[Any]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_event_is_a_row_with_the_reason(body: bytes, reasons: list[str | None]) -> None:
-    found = rows(body)
-    assert [bad(row) for row in found] == reasons
-    assert all(row["line"] == body.splitlines()[row["idx"]] for row in found if bad(row))
+    parsed = rows(body)
+    assert [bad(row) for row in parsed] == reasons
+    assert all(row["line"] == body.splitlines()[row["idx"]] for row in parsed if bad(row))
 
 
 _EARLY, _AHEAD = "ts_ms lies before 2020", "ts_ms lies more than a year ahead of when it was read"
@@ -91,8 +91,8 @@ _EARLY, _AHEAD = "ts_ms lies before 2020", "ts_ms lies more than a year ahead of
 def test_an_event_of_a_time_that_cannot_be_is_kept_with_the_reason_and_makes_no_day(
     ts_ms: int, why: str, *, is_fast: bool
 ) -> None:
-    told = line(now_ms=NOW).replace(b'"ts_ms":%d' % NOW, b'"ts_ms":%d' % ts_ms)
-    (row,) = rows(rows_of([told]) if is_fast else told)
+    raw = line(now_ms=NOW).replace(b'"ts_ms":%d' % NOW, b'"ts_ms":%d' % ts_ms)
+    (row,) = rows(rows_of([raw]) if is_fast else raw)
     assert ("event_id" in row) is (not why)
     assert (bad(row) or "").startswith(why)
     assert not why or row["line"]
@@ -109,18 +109,18 @@ def test_what_the_columns_cannot_hold_is_kept_as_the_line() -> None:
     newer = line().replace(b'"v":1', b'"v":2,"new":[1]')
     odd = line().replace(b'"attempts":1', b'"attempts":"many"')
     surrogate = line().replace(b'"policy":"all"', b'"policy":"\\udc80"')
-    found = rows(newer + odd + surrogate + line())
-    assert [bad(row) for row in found] == [None] * 4
-    assert [row["line"] for row in found] == [newer[:-1].decode(), odd[:-1].decode(), surrogate[:-1].decode(), None]
-    assert [row["attempts"] for row in found] == [1, None, 1, 1]
+    parsed = rows(newer + odd + surrogate + line())
+    assert [bad(row) for row in parsed] == [None] * 4
+    assert [row["line"] for row in parsed] == [newer[:-1].decode(), odd[:-1].decode(), surrogate[:-1].decode(), None]
+    assert [row["attempts"] for row in parsed] == [1, None, 1, 1]
     assert [row["line"] for row in rows(line(), keep_lines=True)] == [line()[:-1].decode()]
 
 
 def test_a_message_that_is_not_utf_8_is_kept_whole_beside_its_lines() -> None:
     body = line() + b"\xff\n"
-    found = rows(body)
-    assert [bad(row) is None for row in found] == [True, False, False]
-    assert found[-1]["line"] == body
+    parsed = rows(body)
+    assert [bad(row) is None for row in parsed] == [True, False, False]
+    assert parsed[-1]["line"] == body
 
 
 def test_a_message_that_cannot_be_unpacked_is_one_bad_line_with_the_reason() -> None:
@@ -131,14 +131,14 @@ def test_a_message_that_cannot_be_unpacked_is_one_bad_line_with_the_reason() -> 
 
 
 def test_a_message_of_another_kind_is_lines_as_it_is() -> None:
-    found = listed(made([message(0, line() + b"\xffx", 9, b"text/plain")]))
-    assert [bad(row) is None for row in found] == [True, False, False]
+    parsed = listed(made([message(0, line() + b"\xffx", 9, b"text/plain")]))
+    assert [bad(row) is None for row in parsed] == [True, False, False]
 
 
 def test_a_gap_is_an_event_without_a_letter() -> None:
     (row,) = rows(gap("router-a", "/", events=7, from_ms=NOW - 1, to_ms=NOW))
-    told = (row["kind"], row["events"], row["from_ms"], row["to_ms"], row["fingerprint"])
-    assert told == ("gap", 7, NOW - 1, NOW, None)
+    members = (row["kind"], row["events"], row["from_ms"], row["to_ms"], row["fingerprint"])
+    assert members == ("gap", 7, NOW - 1, NOW, None)
     assert (row["deaths"], row["fresh"], row["first"]) == (None, None, None)
 
 
@@ -147,8 +147,8 @@ def test_first_is_told_unless_it_is_not_known() -> None:
     elsewhere = line().replace(
         b'"ts_ms"', b'"first":{"queue":"q","exchange":"e","routing_keys":[],"reason":"r"},"ts_ms"'
     )
-    found = rows(line() + unknown + elsewhere)
-    assert [row["first"] and row["first"]["queue"] for row in found] == ["work", None, "q"]
+    parsed = rows(line() + unknown + elsewhere)
+    assert [row["first"] and row["first"]["queue"] for row in parsed] == ["work", None, "q"]
 
 
 def test_names_of_any_character_stop_nothing() -> None:
@@ -160,7 +160,7 @@ def test_names_of_any_character_stop_nothing() -> None:
 def test_what_is_read_line_by_line_is_never_held_whole() -> None:
     """Anybody may publish to a stream: neither many lines of one message nor large ones grow what ingest holds."""
     many = made([message(0, b"x\n" * 12_000)])
-    assert sum(one.num_rows for one in many) == 12_000
-    assert max(one.num_rows for one in many) <= 5_000
+    assert sum(table.num_rows for table in many) == 12_000
+    assert max(table.num_rows for table in many) <= 5_000
     large = made(message(at, b"x" * (4 << 20), kind=b"text/plain") for at in range(10))
-    assert [one.num_rows for one in large] == [4, 4, 2]
+    assert [table.num_rows for table in large] == [4, 4, 2]

@@ -18,23 +18,25 @@ KINDS = {
 
 
 def test_every_field_of_the_journal_is_a_column_of_its_type() -> None:
-    assert schemas.EVENT.names == [one.name for one in fields.FIELDS]
-    wrong = [one.name for one in fields.FIELDS if not isinstance(schemas.EVENT[one.name].dataType, KINDS[one.type])]
+    assert schemas.EVENT.names == [field.name for field in fields.FIELDS]
+    wrong = [
+        field.name for field in fields.FIELDS if not isinstance(schemas.EVENT[field.name].dataType, KINDS[field.type])
+    ]
     assert wrong == []
 
 
 def test_members_that_the_journal_names_are_there() -> None:
-    meaning = {one.name: one.meaning for one in fields.FIELDS}
+    meaning = {field.name: field.meaning for field in fields.FIELDS}
     assert re.findall(r"\w+", meaning["props"].partition(": ")[2]) == schemas.PROPS.names
     for name in ("target", "first", "digest", "error"):
         kind = schemas.EVENT[name].dataType
         assert isinstance(kind, t.StructType)
-        assert {one for one in kind.names if one not in meaning[name]} == set()
-    assert {one for one in schemas.DEATH.names if one not in meaning["deaths"]} == set()
+        assert {member for member in kind.names if member not in meaning[name]} == set()
+    assert {member for member in schemas.DEATH.names if member not in meaning["deaths"]} == set()
 
 
 def test_what_every_event_needs_is_what_a_gap_has_too() -> None:
-    assert {*schemas.NEEDED} <= {one.name for one in fields.FIELDS if not one.when}
+    assert {*schemas.NEEDED} <= {field.name for field in fields.FIELDS if not field.when}
     assert schemas.VERSIONS[0] < schemas.VERSION == fields.VERSION < schemas.VERSIONS[1]
 
 

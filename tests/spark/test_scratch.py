@@ -78,7 +78,7 @@ def test_who_was_killed_leaves_a_folder_that_the_next_one_removes_and_no_other(t
             third.communicate("")
         assert not new.exists()
         assert (alive / "spilled").exists()
-    assert all(one.exists() for one in others)
+    assert all(path.exists() for path in others)
     assert (tmp_path / f"{scratch.PREFIX}link").is_symlink()
 
 
@@ -132,17 +132,17 @@ def test_what_is_spilled_has_a_bound_and_what_goes_beyond_it_says_what_now(writt
         with pytest.raises(duckdb.Error) as full:
             db.execute("create temp table x as select range as a, md5(range::text) as b from range(2000000) order by b")
     assert reason(full.value).endswith(scratch.MORE_ROOM)
-    with pytest.raises(ArchiveError) as told:
+    with pytest.raises(ArchiveError) as refusal:
         run(written.archive.root, "select error('No space left on device')", "csv", sys.stdout, lambda *_: None)
-    assert "TMPDIR" in str(told.value)
+    assert "TMPDIR" in str(refusal.value)
     assert export(written.archive.root, tmp_path / "copy", "parquet", Days()).events == 2
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_said_in_a_line(number: int) -> None:
-    said = own_text(OSError(number, os.strerror(number), "/archive/raw/x.parquet")) or ""
-    assert said.startswith("/archive/raw/x.parquet: ")
-    assert "TMPDIR" in said
+    message = own_text(OSError(number, os.strerror(number), "/archive/raw/x.parquet")) or ""
+    assert message.startswith("/archive/raw/x.parquet: ")
+    assert "TMPDIR" in message
     assert own_text(OSError(errno.EBADF, "a mistake of ours")) is None
     assert "run it as a user who may" in (own_text(PermissionError(errno.EACCES, "denied", "/x")) or "")
 
@@ -154,7 +154,7 @@ def test_spark_and_java_write_into_a_folder_of_the_process(spark: "SparkSession"
     assert conf["spark.sql.warehouse.dir"].removeprefix("file:") == f"{folder}/warehouse"
     assert f"-Djava.io.tmpdir={folder}" in conf["spark.driver.extraJavaOptions"]
     spark.range(1000).repartition(4).count()
-    assert [one for one in Path(folder).iterdir() if one.name.startswith(("blockmgr-", "spark-"))]
+    assert [entry for entry in Path(folder).iterdir() if entry.name.startswith(("blockmgr-", "spark-"))]
     assert not (Path.cwd() / "spark-warehouse").exists()
 
 

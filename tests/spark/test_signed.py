@@ -51,11 +51,11 @@ def test_events_are_marked_and_counted_by_signature(
     root = tmp_path / "archive"
     ingest(spark, Ingest(root, connection, stream.name, source={"provenanceKeyFile": str(key_file)}))
     rows = reading.read(spark, root).select("digest.size", "signature").collect()
-    found = {row["size"]: row["signature"] for row in rows}
-    assert found == {0: "ok", 1: "none", 2: "unknown_key", 3: "bad", 4: "bad"}
+    by_size = {row["size"]: row["signature"] for row in rows}
+    assert by_size == {0: "ok", 1: "none", 2: "unknown_key", 3: "bad", 4: "bad"}
     assert verify(root, deep=True).signatures == {"bad": 2, "none": 2, "ok": 1, "unknown_key": 1}
-    told = _signed(root)
-    assert (told.state, told.said) == (State.NOTE, "2 bad, 2 none, 1 ok, 1 unknown_key")
+    check = _signed(root)
+    assert (check.state, check.said) == (State.NOTE, "2 bad, 2 none, 1 ok, 1 unknown_key")
 
 
 def test_without_a_key_nothing_is_verified_and_all_is_kept(
@@ -81,8 +81,8 @@ def test_what_was_archived_before_counts_as_unsigned(spark: "SparkSession", tmp_
 @pytest.mark.parametrize("later", ["ok", "none"])
 def test_an_event_of_nobodys_never_stands_for_a_signed_one(spark: "SparkSession", later: str) -> None:
     def of(signature: str | None) -> Any:
-        one = dict.fromkeys(schemas.ARCHIVE.names) | {"event_id": "e", "signature": signature}
-        return spark.createDataFrame([tuple(one.values())], schemas.ARCHIVE)
+        row = dict.fromkeys(schemas.ARCHIVE.names) | {"event_id": "e", "signature": signature}
+        return spark.createDataFrame([tuple(row.values())], schemas.ARCHIVE)
 
     assert reading.unknown(of(later), of("none")).count() == (1 if later == "ok" else 0)
     assert reading.unknown(of(later), of("ok")).count() == 0

@@ -28,11 +28,11 @@ def test_workers_have_the_installed_pyspark_and_the_rest_of_their_path(tmp_path:
         text=True,
         check=True,
     )
-    found = done.stdout.splitlines()
-    assert Path(found[0]).parent == home
-    assert not set(map(str, zips)) & set(found)
-    assert {str(tmp_path), "/with a space*"} <= set(found)
-    assert "zip" not in found[1]
+    lines = done.stdout.splitlines()
+    assert Path(lines[0]).parent == home
+    assert not set(map(str, zips)) & set(lines)
+    assert {str(tmp_path), "/with a space*"} <= set(lines)
+    assert "zip" not in lines[1]
 
 
 def test_its_exit_code_is_pythons() -> None:

@@ -19,8 +19,10 @@ class Letter:
     """All events of a letter, and how each time that it was given back ended."""
 
     def __init__(self, events: Iterable[Event], as_of_ms: int, window_ms: int) -> None:
-        self.events = sorted(events, key=lambda one: (one["ts_ms"], one["redrives"], one["attempts"], one["event_id"]))
-        speaking = [one for one in self.events if one["kind"] not in SILENT]
+        self.events = sorted(
+            events, key=lambda step: (step["ts_ms"], step["redrives"], step["attempts"], step["event_id"])
+        )
+        speaking = [step for step in self.events if step["kind"] not in SILENT]
         self.given: list[tuple[Event, int, str]] = []
         for event, then in zip(speaking, [*speaking[1:], None], strict=True):
             due = event.get("due_ms")
@@ -29,7 +31,7 @@ class Letter:
                 kind = None if then is None else then["kind"]
                 how = {"next_kind": kind, "as_of_ms": as_of_ms, "window_ms": window_ms}
                 self.given.append((event, back, tried(event["kind"], event["ts_ms"], due, **how)))  # type: ignore[arg-type]  # by name
-        self.stays = [one for one in self.given if one[0]["kind"] == "retried" and not one[0]["redrives"]]
+        self.stays = [entry for entry in self.given if entry[0]["kind"] == "retried" and not entry[0]["redrives"]]
 
     @property
     def first(self) -> Event:
@@ -48,12 +50,12 @@ def counted(lines: Sequence[Event], as_of_ms: int, window_ms: int = 3_600_000) -
     for line in lines:
         if line.get("id"):
             own[line["id"], line["failed_queue"]].append(line)
-    letters = [one for events in own.values() if (one := Letter(events, as_of_ms, window_ms)).stays]
+    letters = [candidate for events in own.values() if (candidate := Letter(events, as_of_ms, window_ms)).stays]
     tries: Counter[tuple[Any, ...]] = Counter()
     episodes, peaks = [], []
-    for key in sorted({one.key for one in letters}):
+    for key in sorted({candidate.key for candidate in letters}):
         small: list[Letter] = []
-        for stretch in _stretches([one for one in letters if one.key == key]):
+        for stretch in _stretches([candidate for candidate in letters if candidate.key == key]):
             episode = stretch[0].first["ts_ms"] if len(stretch) >= LARGE else None
             for letter in stretch:
                 tries.update(_tries(letter, episode))
@@ -68,9 +70,9 @@ def counted(lines: Sequence[Event], as_of_ms: int, window_ms: int = 3_600_000) -
     return Evidence(_rows(tries), tuple(episodes), tuple(peaks))
 
 
-def _rows(found: Counter[tuple[Any, ...]]) -> tuple[Tries, ...]:
+def _rows(tries: Counter[tuple[Any, ...]]) -> tuple[Tries, ...]:
     rows: dict[tuple[Any, ...], list[int]] = {}
-    for (*place, name), count in found.items():
+    for (*place, name), count in tries.items():
         entry = rows.setdefault(tuple(place), [0, 0, 0, 0])
         entry[("recovered", "failed", "ended", "wait_ms").index(name)] += count
     return tuple(
@@ -80,33 +82,33 @@ def _rows(found: Counter[tuple[Any, ...]]) -> tuple[Tries, ...]:
 
 
 def _stretches(letters: list[Letter]) -> list[list[Letter]]:
-    found: list[list[Letter]] = []
-    for one in sorted(letters, key=lambda one: one.first["ts_ms"]):
-        if not found or one.first["ts_ms"] - found[-1][-1].first["ts_ms"] > GAP_MS:
-            found.append([])
-        found[-1].append(one)
-    return found
+    stretches: list[list[Letter]] = []
+    for letter in sorted(letters, key=lambda letter: letter.first["ts_ms"]):
+        if not stretches or letter.first["ts_ms"] - stretches[-1][-1].first["ts_ms"] > GAP_MS:
+            stretches.append([])
+        stretches[-1].append(letter)
+    return stretches
 
 
 def _tries(letter: Letter, episode: int | None) -> Counter[tuple[Any, ...]]:
     begun = letter.first["ts_ms"]
-    found: Counter[tuple[Any, ...]] = Counter()
+    counts: Counter[tuple[Any, ...]] = Counter()
     ends = [outcome for _, _, outcome in letter.stays]
     for (event, back, outcome), then in zip(letter.stays, [*ends[1:], "none"], strict=True):
         if outcome not in {"recovered", "failed"}:
             continue
         place = (letter.key, event["attempts"], bucket(event["ts_ms"] - begun), bucket(back - begun), episode)
-        found[*place, outcome] += 1
-        found[*place, "wait_ms"] += back - event["ts_ms"]
-        found[*place, "ended"] += outcome == "failed" and then not in {"recovered", "failed"}
-    return found
+        counts[*place, outcome] += 1
+        counts[*place, "wait_ms"] += back - event["ts_ms"]
+        counts[*place, "ended"] += outcome == "failed" and then not in {"recovered", "failed"}
+    return counts
 
 
 def _minutes(stretch: list[Letter]) -> list[int]:
     died = Counter(
         event["ts_ms"] // 60_000
-        for one in stretch
-        for event in one.events
+        for letter in stretch
+        for event in letter.events
         if event["kind"] in {*DEATHS, "held"} and not event.get("redrive_id")
     )
     return sorted(died.values())
@@ -116,10 +118,10 @@ def _episode(key: Key, stretch: list[Letter], typical: int) -> Episode:
     first, last = (stretch[at].first["ts_ms"] for at in (0, -1))
     before, after = [0, 0], [0, 0]
     remaining: dict[int, list[int]] = defaultdict(list)
-    for one in stretch:
-        left = last - one.first["ts_ms"]
+    for letter in stretch:
+        left = last - letter.first["ts_ms"]
         remaining[floor(FINE * log2(left + 1))].append(left)
-        for _, back, outcome in one.given:
+        for _, back, outcome in letter.given:
             if outcome in {"recovered", "failed"}:
                 side = after if back > last else before
                 side[0] += outcome == "recovered"

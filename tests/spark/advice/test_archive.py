@@ -39,19 +39,19 @@ def whole(events: DataFrame) -> Gathered:
     return of(events)
 
 
-def plain(found: Evidence) -> tuple[Any, ...]:
-    return merged(found.tries), sorted(found.episodes), sorted(found.peaks, key=repr)
+def plain(evidence: Evidence) -> tuple[Any, ...]:
+    return merged(evidence.tries), sorted(evidence.episodes), sorted(evidence.peaks, key=repr)
 
 
 def test_spark_counts_what_a_plain_script_counts(
     events: DataFrame, whole: Gathered, lines: list[dict[str, Any]]
 ) -> None:
-    found = whole
-    assert plain(found.evidence) == plain(counted(lines, AS_OF_MS))
-    assert (found.left_out, found.believed) == ({}, "ok")
-    assert any('exchange == "shop"' in row.traits for row in found.evidence.tries)
+    answer = whole
+    assert plain(answer.evidence) == plain(counted(lines, AS_OF_MS))
+    assert (answer.left_out, answer.believed) == ({}, "ok")
+    assert any('exchange == "shop"' in row.traits for row in answer.evidence.tries)
     bare = of(events, with_traits=False).evidence
-    assert plain(bare) == plain(found.evidence)
+    assert plain(bare) == plain(answer.evidence)
     assert {row.traits for row in bare.tries} == {()}
 
 
@@ -64,27 +64,27 @@ def test_events_that_nobody_is_known_to_have_signed_are_left_out(events: DataFra
         }
     )
     bad = forged.withColumns({"signature": f.lit("bad"), "event_id": f.concat("event_id", f.lit("-bad"))})
-    found = of(events.unionByName(forged).unionByName(bad))
+    answer = of(events.unionByName(forged).unionByName(bad))
     many = forged.count()
-    assert plain(found.evidence) == plain(whole.evidence)
-    assert (found.left_out, found.believed) == ({"bad": many, "none": many}, "ok")
+    assert plain(answer.evidence) == plain(whole.evidence)
+    assert (answer.left_out, answer.believed) == ({"bad": many, "none": many}, "ok")
     assert of(bad).evidence == Evidence()
     assert of(events.where("false")).evidence == Evidence()
 
 
 def test_where_nobody_verified_anything_that_is_said(events: DataFrame, whole: Gathered) -> None:
     unknown = events.withColumn("signature", f.lit(None).cast("string"))
-    found = of(unknown)
-    assert plain(found.evidence) == plain(whole.evidence)
-    assert (found.left_out, found.believed) == ({}, "unknown_key")
+    answer = of(unknown)
+    assert plain(answer.evidence) == plain(whole.evidence)
+    assert (answer.left_out, answer.believed) == ({}, "unknown_key")
 
 
 def of_weeks(chosen: Sequence[weeks.Week]) -> tuple[causes.Cause, ...]:
     """The causes of known weeks as those of a journal; what tells letters apart is their exchange."""
     return tuple(
         causes.Cause(
-            f"{one.name}-{number}",
-            one.name,
+            f"{history.name}-{number}",
+            history.name,
             weeks.REASON,
             cause.share,
             causes.outage(cause.to_ms / 1000) if cause.ends_for_all else causes.heals(cause.heals, cause.chance),
@@ -92,8 +92,8 @@ def of_weeks(chosen: Sequence[weeks.Week]) -> tuple[causes.Cause, ...]:
             end_s=cause.to_ms / 1000,
             exchange=cause.trait.rpartition("== ")[2].strip('"') or "shop",
         )
-        for one in chosen
-        for number, cause in enumerate(one.causes)
+        for history in chosen
+        for number, cause in enumerate(history.causes)
     )
 
 
@@ -101,20 +101,20 @@ def policies_of(chosen: Sequence[weeks.Week], folder: Path) -> Path:
     """The policies that are in force in those weeks."""
     written = [
         {
-            "name": one.name,
-            "queue": one.name,
+            "name": history.name,
+            "queue": history.name,
             "definition": {
-                "max-delivery-attempts": one.now.attempts,
-                "redelivery-delay": duration_text(one.now.delay_ms),
-                "redelivery-delay-multiplier": one.now.multiplier,
-                "max-redelivery-delay": duration_text(one.now.cap_ms),
-                "redelivery-collision-avoidance-factor": one.now.jitter,
+                "max-delivery-attempts": history.now.attempts,
+                "redelivery-delay": duration_text(history.now.delay_ms),
+                "redelivery-delay-multiplier": history.now.multiplier,
+                "max-redelivery-delay": duration_text(history.now.cap_ms),
+                "redelivery-collision-avoidance-factor": history.now.jitter,
             },
         }
-        for one in chosen
+        for history in chosen
     ]
     folder.mkdir()
-    (folder / "now.yaml").write_text(policy_file([], [(one, ()) for one in written]))
+    (folder / "now.yaml").write_text(policy_file([], [(policy, ()) for policy in written]))
     return folder
 
 
@@ -124,11 +124,11 @@ def advised(spark: SparkSession, chosen: Sequence[weeks.Week], letters: int, see
     truth = week.week(letters, seed, policies, of_weeks(chosen))
     events = archived(spark, b"".join(truth.journal()), folder / "week.ndjson").cache()
     judge = judge_of(files_of(policies), "dlx-router")
-    found = gather(events, quiet_of(events, judge), AS_OF_MS).evidence
+    evidence = gather(events, quiet_of(events, judge), AS_OF_MS).evidence
     lines = [json.loads(line) for line in truth.journal()]
-    assert sum(row.tried for row in found.tries) == sum(one["kind"] == "retried" for one in lines)
+    assert sum(row.tried for row in evidence.tries) == sum(event["kind"] == "retried" for event in lines)
     events.unpersist()
-    return {one.queue: one for one in advise(found, partial(known_of, judge))}
+    return {entry.queue: entry for entry in advise(evidence, partial(known_of, judge))}
 
 
 @pytest.mark.slow
@@ -136,19 +136,24 @@ def advised(spark: SparkSession, chosen: Sequence[weeks.Week], letters: int, see
 def test_from_a_journal_too_the_advice_costs_at_most_a_tenth_more_than_the_best(
     spark: SparkSession, seed: int, tmp_path: Path
 ) -> None:
-    chosen = [one for one in weeks.WEEKS if one.name in {"poison", "locks", "outage", "tellable", "flaky-in-vain"}]
-    found = advised(spark, chosen, 1000, seed, tmp_path)
-    assert {*found} == {one.name for one in chosen}
-    for one in chosen:
-        [part] = found[one.name].parts
-        ladder, rule = part.advised or one.now, found[one.name].outage
-        best = weeks.best(one)
+    chosen = [
+        history for history in weeks.WEEKS if history.name in {"poison", "locks", "outage", "tellable", "flaky-in-vain"}
+    ]
+    by_queue = advised(spark, chosen, 1000, seed, tmp_path)
+    assert {*by_queue} == {history.name for history in chosen}
+    for history in chosen:
+        [part] = by_queue[history.name].parts
+        ladder, rule = part.advised or history.now, by_queue[history.name].outage
+        best = weeks.best(history)
         if rule is not None:
-            cost, best = weeks.cost(weeks.lives(one, seed, ladder, rule), one.prices), weeks.best_held(one, seed)
+            cost, best = (
+                weeks.cost(weeks.lives(history, seed, ladder, rule), history.prices),
+                weeks.best_held(history, seed),
+            )
         else:
-            traits = [said.replace("exchange", "routing_key") for said in part.conditions]
-            cost = weeks.expected(one, ladder, without=traits)
-        assert cost <= WITHIN * best, (one.name, part.verdict, ladder, part.conditions)
+            traits = [condition.replace("exchange", "routing_key") for condition in part.conditions]
+            cost = weeks.expected(history, ladder, without=traits)
+        assert cost <= WITHIN * best, (history.name, part.verdict, ladder, part.conditions)
 
 
 @pytest.mark.slow
@@ -158,6 +163,6 @@ def test_from_a_journal_too_noise_is_left_alone(spark: SparkSession, tmp_path: P
         weeks.Week(f"q{number}", (weeks.Cause(0.25, weeks.at_once, share),), Ladder(4, 1000, 2.0, 60_000, 0.15))
         for number, share in enumerate(shares)
     ]
-    found = advised(spark, chosen, 600, 3, tmp_path)
-    assert len(found) == len(chosen)
-    assert changing(found.values()) == []
+    by_queue = advised(spark, chosen, 600, 3, tmp_path)
+    assert len(by_queue) == len(chosen)
+    assert changing(by_queue.values()) == []

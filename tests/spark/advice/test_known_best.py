@@ -27,8 +27,8 @@ WITHIN = 1.1
 @cache
 def advised(week: Week, seed: int) -> QueueAdvice:
     evidence = weeks.evidence(week, weeks.lives(week, seed))
-    [found] = advise(evidence, lambda _: InForce(week.now), week.prices)
-    return found
+    [advice] = advise(evidence, lambda _: InForce(week.now), week.prices)
+    return advice
 
 
 def always(now: InForce) -> Known:
@@ -36,18 +36,18 @@ def always(now: InForce) -> Known:
     return lambda _: now
 
 
-def part(found: QueueAdvice) -> Advice:
-    [one] = found.parts
-    return one
+def part(advice: QueueAdvice) -> Advice:
+    [own] = advice.parts
+    return own
 
 
-def cost_of(week: Week, seed: int, found: QueueAdvice) -> float:
+def cost_of(week: Week, seed: int, advice: QueueAdvice) -> float:
     """What the advice costs in truth: calculated, or with a breaker as it would have happened."""
-    one = part(found)
-    ladder = one.advised or week.now
-    if found.outage is not None:
-        return weeks.cost(weeks.lives(week, seed, ladder, found.outage), week.prices)
-    return weeks.expected(week, ladder, without=one.conditions)
+    own = part(advice)
+    ladder = own.advised or week.now
+    if advice.outage is not None:
+        return weeks.cost(weeks.lives(week, seed, ladder, advice.outage), week.prices)
+    return weeks.expected(week, ladder, without=own.conditions)
 
 
 @pytest.mark.parametrize("week", WEEKS, ids=lambda week: week.name)
@@ -65,9 +65,9 @@ def test_the_advice_costs_at_most_a_tenth_more_than_the_best(week: Week, seeds: 
 
 @pytest.mark.parametrize("seed", [*SEEDS[:6], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[6:])])
 def test_noise_is_left_alone(seed: int) -> None:
-    found = advise(weeks.noise(seed))
-    assert len(found) == 25
-    assert changing(found) == []
+    advice = advise(weeks.noise(seed))
+    assert len(advice) == 25
+    assert changing(advice) == []
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_noise_is_left_alone(seed: int) -> None:
     ],
 )
 def test_each_cause_has_its_verdict(name: str, verdict: str) -> None:
-    week = next(one for one in WEEKS if one.name == name)
+    week = next(candidate for candidate in WEEKS if candidate.name == name)
     assert part(advised(week, 0)).verdict == verdict
 
 
@@ -98,38 +98,38 @@ def test_advice_that_was_followed_is_not_taken_back(week: Week) -> None:
             if not {*conditions}.intersection(life.letter.traits) and ladder.attempts > 1
         ]
         now = InForce(ladder, outage=first.outage, conditions=conditions)
-        for one in advise(weeks.evidence(then, lives), always(now), week.prices):
-            again = part(one)
+        for advice in advise(weeks.evidence(then, lives), always(now), week.prices):
+            again = part(advice)
             kept += again.verdict == texts.KEEP
             asked = (*conditions, *again.conditions)
             cost = weeks.expected(week, again.advised or ladder, without=asked)
-            assert one.outage is None
+            assert advice.outage is None
             assert cost <= 1.05 * weeks.expected(week, ladder, without=conditions)
     assert kept >= 3 or week.name == "poison"  # of which nothing is tried any more
 
 
 def test_what_a_condition_can_tell_is_not_tried() -> None:
-    week = next(one for one in WEEKS if one.name == "tellable")
+    week = next(candidate for candidate in WEEKS if candidate.name == "tellable")
     assert part(advised(week, 0)).conditions == (weeks.OLD,)
 
 
 def test_an_outage_is_held_by_a_breaker_that_its_week_would_have_opened() -> None:
-    week = next(one for one in WEEKS if one.name == "outage")
-    found = advised(week, 0)
-    assert found.outage is not None
-    assert part(found).saved.low > 0.9 * week.letters
-    held = weeks.lives(week, 0, part(found).advised or week.now, found.outage)
+    week = next(candidate for candidate in WEEKS if candidate.name == "outage")
+    advice = advised(week, 0)
+    assert advice.outage is not None
+    assert part(advice).saved.low > 0.9 * week.letters
+    held = weeks.lives(week, 0, part(advice).advised or week.now, advice.outage)
     assert sum(life.saved for life in held) > 0.99 * week.letters
 
 
 def test_where_a_breaker_is_set_already_an_outage_is_waited_for() -> None:
-    week = next(one for one in WEEKS if one.name == "outage")
+    week = next(candidate for candidate in WEEKS if candidate.name == "outage")
     evidence = weeks.evidence(week, weeks.lives(week, 1))
-    [found] = advise(evidence, lambda _: InForce(week.now, outage=Outage(50, M, 10 * S)), week.prices)
-    assert found.outage is None
-    one = part(found)
-    assert (one.verdict, one.advised is None) == (texts.LONGER, False)
-    assert weeks.expected(week, one.advised or week.now) < WITHIN * weeks.best(week)
+    [advice] = advise(evidence, lambda _: InForce(week.now, outage=Outage(50, M, 10 * S)), week.prices)
+    assert advice.outage is None
+    own = part(advice)
+    assert (own.verdict, own.advised is None) == (texts.LONGER, False)
+    assert weeks.expected(week, own.advised or week.now) < WITHIN * weeks.best(week)
 
 
 def test_a_burst_of_bad_messages_is_no_outage() -> None:
@@ -138,30 +138,30 @@ def test_a_burst_of_bad_messages_is_no_outage() -> None:
     for causes in ((bad,), (replace(bad, share=0.9), flaky)):
         week = Week("burst", causes, Ladder(4, S, 5.0, M))
         for seed in SEEDS:
-            found = advised(week, seed)
-            assert found.outage is None
-            assert part(found).verdict in {texts.NEVER, texts.FEWER, texts.KEEP}
+            advice = advised(week, seed)
+            assert advice.outage is None
+            assert part(advice).verdict in {texts.NEVER, texts.FEWER, texts.KEEP}
 
 
 def test_what_the_data_cannot_tell_is_kept_and_said() -> None:
     """Waits that never overlap: whether the second delivery helped or the time until it, nobody knows."""
     week = Week("flaky", (Cause(1.0, weeks.at_once, 0.6),), CURIOUS)
-    found = [part(advised(week, seed)) for seed in SEEDS]
-    assert {one.verdict for one in found} == {texts.KEEP}
-    assert any("one more may pay, but nobody tried" in said for said in found[0].unknown)
+    parts = [part(advised(week, seed)) for seed in SEEDS]
+    assert {entry.verdict for entry in parts} == {texts.KEEP}
+    assert any("one more may pay, but nobody tried" in sentence for sentence in parts[0].unknown)
 
 
 def test_fixed_waits_tell_neither() -> None:
     week = Week("flaky", (Cause(1.0, weeks.at_once, 0.6),), Ladder(4, S, 5.0, M))
-    one = part(advised(week, 0))
-    assert one.verdict == texts.KEEP
-    assert any("redelivery-collision-avoidance-factor: 0.5" in said for said in one.unknown)
+    own = part(advised(week, 0))
+    assert own.verdict == texts.KEEP
+    assert any("redelivery-collision-avoidance-factor: 0.5" in sentence for sentence in own.unknown)
 
 
 @pytest.mark.parametrize("rule", [None, Outage(10, M, 5 * S)], ids=["plain", "held"])
 def test_the_weeks_are_as_the_router_would_have_decided(rule: Outage | None) -> None:
     """Each step of a week, decided again by `decide()` and a breaker of its own."""
-    week = replace(next(one for one in WEEKS if one.name == "outage"), letters=300)
+    week = replace(next(candidate for candidate in WEEKS if candidate.name == "outage"), letters=300)
     ladder = Ladder(4, S, 5.0, M)
     policy = replace(plain_policy(), max_attempts=4, delay_ms=S, multiplier=5.0, cap_ms=M, outage=rule)
     breaker = QueueBreaker(rule or Outage(1, 1, M))
@@ -191,9 +191,9 @@ def test_the_weeks_are_as_the_router_would_have_decided(rule: Outage | None) -> 
 
 def plain_policy() -> Effective:
     files = (("p.yaml", b"version: 1\npolicies: [{name: all, match: '#'}]"),)
-    found = judge_of(files, "dlx-router").effective("/", "q", "rejected")
-    assert found is not None
-    return found
+    effective = judge_of(files, "dlx-router").effective("/", "q", "rejected")
+    assert effective is not None
+    return effective
 
 
 def letter_of(number: int, base_attempts: int, tries: int, *, fresh: bool) -> Letter:
@@ -209,8 +209,8 @@ def letter_of(number: int, base_attempts: int, tries: int, *, fresh: bool) -> Le
 @pytest.mark.parametrize("letters", [0, 1, 29])
 def test_few_letters_prove_nothing(letters: int) -> None:
     week = Week("few", (Cause(1.0, weeks.never),), CURIOUS, letters=letters)
-    found = advise(weeks.evidence(week, weeks.lives(week, 0)), lambda _: InForce(week.now))
-    assert changing(found) == []
+    advice = advise(weeks.evidence(week, weeks.lives(week, 0)), lambda _: InForce(week.now))
+    assert changing(advice) == []
 
 
 def test_nothing_known_nothing_said() -> None:

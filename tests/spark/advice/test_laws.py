@@ -58,7 +58,7 @@ def evidences(draw: st.DrawFn) -> Evidence:
         if draw(st.booleans())
     ]
     if episodes:
-        own = {one.key for one in episodes}
+        own = {episode.key for episode in episodes}
         rows = [row._replace(episode_ms=0) if row.key in own and row.traits else row for row in rows]
     return Evidence(tuple(rows), tuple(episodes), tuple(Calm(key, None, 2) for key in keys))
 
@@ -84,7 +84,7 @@ def test_more_of_the_same_evidence_never_widens_an_interval(good: int, bad: int,
 @pytest.mark.parametrize("name", ["locks", "flaky-in-vain", "slow"])
 @pytest.mark.parametrize("read", [time_heals, tries_help])
 def test_more_of_the_same_evidence_narrows_each_reading(name: str, read: Any) -> None:
-    week = next(one for one in WEEKS if one.name == name)
+    week = next(candidate for candidate in WEEKS if candidate.name == name)
     rows = list(weeks.evidence(week, weeks.lives(week, 0)).tries)
     more = [row._replace(recovered=9 * row.recovered, failed=9 * row.failed, ended=9 * row.ended) for row in rows]
     plan = schedule(week.now).waits_ms
@@ -99,8 +99,8 @@ def test_more_of_the_same_evidence_narrows_each_reading(name: str, read: Any) ->
 @MANY
 @given(evidences(), st.sampled_from([Prices(), Prices(0, 1), Prices(1, 1e6), Prices(0, 0)]))
 def test_numbers_are_numbers_and_few_letters_change_nothing(evidence: Evidence, prices: Prices) -> None:
-    for one in advise(evidence, None, prices):
-        for part in one.parts:
+    for advice in advise(evidence, None, prices):
+        for part in advice.parts:
             assert all(np.isfinite([*part.saved, *part.spared, *part.sooner_s, part.cost_now, part.cost_then]))
             assert part.saved.low <= part.saved.expected <= part.saved.high or part.verdict == texts.KEEP
             assert part.letters >= 30 or part.verdict == texts.KEEP
@@ -144,28 +144,28 @@ policies: [{name: odd, pattern: ".*", definition: {retry-on: [application], max-
 def test_lint_takes_what_is_proposed_and_it_is_then_in_force(evidence: Evidence, written: str) -> None:
     files = (("now.yaml", written.encode()),)
     before = judge_of(files, "dlx-router")
-    found = advise(evidence, lambda key: known_of(before, key))
-    proposal = propose(found, files).headed(["head"])
+    advice = advise(evidence, lambda key: known_of(before, key))
+    proposal = propose(advice, files).headed(["head"])
     after = judge_of(proposal.beside(files), "dlx-router")  # raises where lint refuses
     document = yaml.safe_load(proposal.text)
-    assert [one["queue"] for one in document["policies"]] == [one.queue for one in proposal.advice]
-    assert len(proposal.advice) + len(proposal.left) == len(changing(found))
-    for one in found:
-        for part in one.parts:
+    assert [policy["queue"] for policy in document["policies"]] == [entry.queue for entry in proposal.advice]
+    assert len(proposal.advice) + len(proposal.left) == len(changing(advice))
+    for entry in advice:
+        for part in entry.parts:
             now, then = known_of(before, part.key), known_of(after, part.key)
-            if one not in proposal.advice:
+            if entry not in proposal.advice:
                 assert then == now
             elif part.verdict != texts.KEEP:
-                assert is_in_force(part, one, then)
+                assert is_in_force(part, entry, then)
 
 
-def is_in_force(part: Advice, one: QueueAdvice, then: InForce | None) -> bool:
+def is_in_force(part: Advice, advice: QueueAdvice, then: InForce | None) -> bool:
     assert then is not None
     if part.verdict == texts.NEVER:
         return not then.retries
     ladder = part.advised or part.now
     waits = schedule(then.ladder).waits_ms.tolist() == schedule(ladder).waits_ms.tolist()
-    return waits and {*part.conditions} <= {*then.conditions} and one.outage in {None, then.outage}
+    return waits and {*part.conditions} <= {*then.conditions} and advice.outage in {None, then.outage}
 
 
 @pytest.mark.parametrize("queue", ["new\nline", "\ud800", "\U0001f4e6"])
@@ -206,7 +206,7 @@ def fixed(*shares: tuple[int, int]) -> list[Tries]:
 
 def test_with_fixed_waits_both_readings_say_what_was_seen() -> None:
     rows = fixed((1000, 500), (500, 100), (400, 0))
-    waits = np.diff([0, *(EDGES_MS[5 * one] for one in (1, 2, 3))])[None, :].astype(float)
+    waits = np.diff([0, *(EDGES_MS[5 * number] for number in (1, 2, 3))])[None, :].astype(float)
     assert held(rows) == (True, True)
     for read in (time_heals, tries_help):
         alive = read(rows, np.random.default_rng(0)).alive(waits, 1)
@@ -225,17 +225,17 @@ def test_nothing_is_expected_of_what_nobody_tried() -> None:
     ("name", "stands"), [("locks", (True, False)), ("slow", (True, False)), ("flaky", (False, True))]
 )
 def test_the_reading_that_is_wrong_is_refuted(name: str, stands: tuple[bool, bool]) -> None:
-    week = next(one for one in WEEKS if one.name == name)
+    week = next(candidate for candidate in WEEKS if candidate.name == name)
     for seed in range(5):
         assert held(weeks.evidence(week, weeks.lives(week, seed)).tries) == stands
 
 
 def test_a_letter_that_costs_nothing_is_not_tried_and_a_dear_one_is() -> None:
-    week = next(one for one in WEEKS if one.name == "locks-and-poison")
+    week = next(candidate for candidate in WEEKS if candidate.name == "locks-and-poison")
     evidence = weeks.evidence(week, weeks.lives(week, 0))
     attempts = []
     for price in (0.0, 1.0, 100.0, 1e6):
-        [one] = advise(evidence, lambda _: InForce(week.now), Prices(0.01, price))
-        attempts.append((one.parts[0].advised or week.now).attempts)
+        [advice] = advise(evidence, lambda _: InForce(week.now), Prices(0.01, price))
+        attempts.append((advice.parts[0].advised or week.now).attempts)
     assert attempts[0] == 1
     assert attempts == sorted(attempts)

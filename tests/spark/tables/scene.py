@@ -19,8 +19,8 @@ from dlx_router.spark.archive.sink import segment
 from tests.spark.rows import written
 
 COLUMNS: Final = to_arrow_schema(schemas.ARCHIVE, timezone="UTC")
-STORED: Final = pa.schema([one for one in COLUMNS if one.name not in {"event_date", "seg"}])
-BAD: Final = pa.schema([one for one in to_arrow_schema(schemas.BAD, timezone="UTC") if one.name != "seg"])
+STORED: Final = pa.schema([column for column in COLUMNS if column.name not in {"event_date", "seg"}])
+BAD: Final = pa.schema([column for column in to_arrow_schema(schemas.BAD, timezone="UTC") if column.name != "seg"])
 MONDAY_MS: Final = int(datetime(2026, 3, 9, tzinfo=UTC).timestamp() * 1000)
 HOUR_MS: Final = 3_600_000
 Row = dict[str, Any]
@@ -39,13 +39,13 @@ def event(name: str, hours: float = 0.0, **more: Any) -> Row:
 
 def row_of(line: bytes) -> Row:
     """An event of the journal, as it came, in the archive's columns."""
-    told: Row = json.loads(line)
+    row: Row = json.loads(line)
     for name in ("headers", "body_values", "details"):
-        told[name] = list(told[name].items()) if told.get(name) else None
-    if told.get("id"):
-        group = of_event(told)
-        told["fingerprint"], told["error_template"] = group.id, group.message
-    return told | {"signature": "ok"}
+        row[name] = list(row[name].items()) if row.get(name) else None
+    if row.get("id"):
+        group = of_event(row)
+        row["fingerprint"], row["error_template"] = group.id, group.message
+    return row | {"signature": "ok"}
 
 
 class Written:
@@ -59,7 +59,7 @@ class Written:
         number = self.archive.next_number()
         seg, days = f"{number:010}-run", by_day(rows)
         for day, own in days.items():
-            self._write(self.archive.raw(day, seg), [_full(one, number, at) for at, one in enumerate(own)], int96=int96)
+            self._write(self.archive.raw(day, seg), [_full(row, number, at) for at, row in enumerate(own)], int96=int96)
         if bad:
             self._bad(seg, number, bad)
         at = {"next": number + 1, "seen": number, "mark": "", "lost": 0}
@@ -100,7 +100,7 @@ class Written:
 
     def compact(self, day: str, rows: Iterable[Row], *segs: str) -> None:
         """That day as compact leaves it."""
-        seg, own = f"c-{day}", [_full(one, 0, at) for at, one in enumerate(rows)]
+        seg, own = f"c-{day}", [_full(row, 0, at) for at, row in enumerate(rows)]
         self._write(self.archive.compacted(day, seg), own, int96=True)
         self.archive.commit_day(Day(day, seg, len(own), segs, 0))
 
@@ -123,7 +123,7 @@ def _time(ms: int) -> datetime:
 
 def by_day(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """The rows of each day, UTC."""
-    found: dict[str, list[Row]] = {}
-    for one in rows:
-        found.setdefault(_time(one["ts_ms"]).date().isoformat(), []).append(one)
-    return dict(sorted(found.items()))
+    days: dict[str, list[Row]] = {}
+    for row in rows:
+        days.setdefault(_time(row["ts_ms"]).date().isoformat(), []).append(row)
+    return dict(sorted(days.items()))

@@ -28,14 +28,14 @@ NOON: Final = MONDAY_MS + 12 * HOUR_MS
 
 def standing_in(root: Path, name: str) -> list[str]:
     """Files of the archive in whose bytes, or in whose unpacked columns, the name stands."""
-    found = []
+    files = []
     for file in sorted(path for path in root.rglob("*") if path.is_file()):
-        told = file.read_bytes()
-        if told.startswith(b"PAR1"):
-            told += repr(pq.ParquetFile(file).read().to_pylist()).encode()
-        if name.encode() in told:
-            found.append(str(file.relative_to(root)))
-    return found
+        data = file.read_bytes()
+        if data.startswith(b"PAR1"):
+            data += repr(pq.ParquetFile(file).read().to_pylist()).encode()
+        if name.encode() in data:
+            files.append(str(file.relative_to(root)))
+    return files
 
 
 def letter(name: str, hours: float, **more: str) -> dict[str, object]:

@@ -37,13 +37,13 @@ def test_a_copy_has_each_event_once_and_every_column(written: Written, tmp_path:
     out = tmp_path / "a copy"
     done = export(made.archive.root, out, form, Days())
     assert (done.events, done.days) == (5, 2)
-    found = sorted(rows_of(form, out, done.where), key=lambda row: row["id"])
-    assert sorted(found[0]) == sorted(NAMES)
-    assert [row["id"] for row in found] == ["a", "b", "c", "d", "e"]
-    last = found[-1]
+    copied = sorted(rows_of(form, out, done.where), key=lambda row: row["id"])
+    assert sorted(copied[0]) == sorted(NAMES)
+    assert [row["id"] for row in copied] == ["a", "b", "c", "d", "e"]
+    last = copied[-1]
     assert (last["deaths"][0]["count"], int(last["props"]["timestamp_s"])) == (2, 2**63)
     assert int(last["event_ts"].timestamp() * 1000) == last["ts_ms"]
-    assert {row["event_date"].isoformat() for row in found} == {"2026-03-09", "2026-03-10"}
+    assert {row["event_date"].isoformat() for row in copied} == {"2026-03-09", "2026-03-10"}
     with pytest.raises(ArchiveError, match="is there already"):
         export(made.archive.root, out, form, Days())
     assert len(rows_of(form, out, done.where)) == 5
@@ -70,8 +70,8 @@ def test_the_command_says_what_is_wrong(written: Written, tmp_path: Path, capsys
     assert "--format 'orc'" in refused(str(tmp_path / "x"), "--format", "orc")
     assert "--since 'soon'" in refused(str(tmp_path / "x"), "--since", "soon")
     assert "/proc/none/copy: cannot be written" in refused("/proc/none/copy")
-    assert "is there already" in (told := refused(str(tmp_path)))
-    assert told.count("\n") == 1
+    assert "is there already" in (message := refused(str(tmp_path)))
+    assert message.count("\n") == 1
 
 
 def test_the_command_says_what_to_name(written: Written, tmp_path: Path) -> None:
@@ -87,4 +87,4 @@ def test_no_copy_lies_in_the_archive_and_one_that_is_being_written_stays(written
     (tmp_path / "copy/.dlx-router-export").mkdir(parents=True)
     with pytest.raises(ArchiveError, match="is there already"):
         export(written.archive.root, tmp_path / "copy", "parquet", Days())
-    assert [one.name for one in (tmp_path / "copy").iterdir()] == [".dlx-router-export"]
+    assert [entry.name for entry in (tmp_path / "copy").iterdir()] == [".dlx-router-export"]

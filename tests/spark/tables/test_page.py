@@ -81,7 +81,7 @@ def test_spark_has_the_columns_of_the_dictionary_and_each_table_has_equal_rows(
 ) -> None:
     for table in TABLES:
         assert views_of_spark.table(table.name).dtypes == [
-            (one.name, one.dataType.simpleString()) for one in table.schema
+            (column.name, column.dataType.simpleString()) for column in table.schema
         ], table.name
         key = "event_id, seg, idx" if "events" in table.name else "*"
         text = f"SELECT {key} FROM {table.name}"
@@ -98,14 +98,14 @@ def test_letters_and_groups_are_those_of_the_analyses(written: Written, views_of
 
     events = read_archive(views_of_spark, written.archive.root)
     as_of_ms = events.agg(f.unix_millis(f.max("ingest_ts"))).collect()[0][0]
-    found = letters(events, observed_quiet(events), as_of_ms)
-    groups = failure_groups(events, found)
-    for name, frame in (("letters", found), ("groups", groups)):
-        columns = [one for one, _, _ in next(table for table in TABLES if table.name == name).columns]
+    states = letters(events, observed_quiet(events), as_of_ms)
+    groups = failure_groups(events, states)
+    for name, frame in (("letters", states), ("groups", groups)):
+        columns = [column for column, _, _ in next(table for table in TABLES if table.name == name).columns]
         wanted = [tuple(map(plain, row)) for row in frame.select(*columns).collect()]
         assert len(wanted) > 5
-        told = in_duckdb(written, f"SELECT {', '.join(columns)} FROM {name}")
-        assert sorted(map(str, told)) == sorted(map(str, wanted))
+        answered = in_duckdb(written, f"SELECT {', '.join(columns)} FROM {name}")
+        assert sorted(map(str, answered)) == sorted(map(str, wanted))
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +134,6 @@ def test_each_engine_of_the_page_reads_the_archive(
     answer = names["answer"]
     if hasattr(answer, "to_dict"):
         answer = answer.to_dict().items()
-    told = sorted(tuple(row.values()) if isinstance(row, dict) else tuple(row) for row in answer)
+    counts = sorted(tuple(row.values()) if isinstance(row, dict) else tuple(row) for row in answer)
     wanted = in_duckdb(written, "SELECT failed_queue, count(*) FROM events GROUP BY failed_queue")
-    assert [row for row in told if row[0]] == sorted(row for row in wanted if row[0])
+    assert [row for row in counts if row[0]] == sorted(row for row in wanted if row[0])

@@ -64,8 +64,8 @@ def test_questions_are_answered_and_nothing_is_written(written: Written) -> None
     assert (json.loads(done.stdout), done.stderr) == ([{"n": 3}], "")
     done = typed(written, "groups", "--since", "2026-01-01", "--json")
     assert done.returncode == 0, done.stderr
-    found = {(row["fingerprint"], row["letters"], row["deaths"]) for row in json.loads(done.stdout)}
-    assert found == {("f1", 2, 2), ("f2", 1, 1)}
+    groups = {(row["fingerprint"], row["letters"], row["deaths"]) for row in json.loads(done.stdout)}
+    assert groups == {("f1", 2, 2), ("f2", 1, 1)}
     assert typed(written, "groups", "--since", "2026-01-01", "--hours").returncode == 0
     assert typed(written, "verify").returncode == 0
     assert stamps(written.archive.root) == before

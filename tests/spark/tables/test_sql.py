@@ -55,9 +55,9 @@ def refused(made: Written, text: str, form: str = "json") -> str:
 def test_the_views_have_the_columns_of_the_dictionary(written: Written) -> None:
     with opened(written.archive.root) as db:
         for table in TABLES:
-            found = db.execute(f"DESCRIBE {table.name}").fetchall()
+            described = db.execute(f"DESCRIBE {table.name}").fetchall()
             wanted = [(name, duckdb_type(kind)) for name, kind, _ in table.columns]
-            assert [(name, kind.replace('"', "")) for name, kind, *_ in found] == [
+            assert [(name, kind.replace('"', "")) for name, kind, *_ in described] == [
                 (n, k.replace('"', "")) for n, k in wanted
             ], table.name
 
@@ -81,7 +81,7 @@ def test_an_unsigned_event_that_is_compacted_stands_for_no_signed_one(tmp_path: 
     )
     made.put(event("a", 1), event("b", 1))
     rows = ask(made, "select id, signature from events order by id, signature")
-    assert [(one["id"], one["signature"]) for one in rows] == [("a", "none"), ("a", "ok"), ("b", None)]
+    assert [(row["id"], row["signature"]) for row in rows] == [("a", "none"), ("a", "ok"), ("b", None)]
 
 
 def test_times_numbers_and_nested_values_come_as_json_has_them(written: Written) -> None:
@@ -117,8 +117,8 @@ def test_times_numbers_and_nested_values_come_as_json_has_them(written: Written)
     ],
 )
 def test_bad_sql_is_refused_with_what_is_wrong_and_where(written: Written, text: str, said: tuple[str, ...]) -> None:
-    told = refused(written, text)
-    assert [one for one in said if one not in told] == [], told
+    message = refused(written, text)
+    assert [part for part in said if part not in message] == [], message
 
 
 def test_no_sql_writes_a_file_or_reads_one_that_is_not_of_the_archive(written: Written, tmp_path: Path) -> None:
@@ -180,14 +180,14 @@ def test_a_table_has_an_end_and_says_so(written: Written) -> None:
 
 def test_an_archive_of_other_versions_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     """Of before signatures, in folders without _; and of a version whose files have another type and another column."""
-    old = pa.schema([one for one in STORED if one.name not in {"signature", "breaker"}])
+    old = pa.schema([column for column in STORED if column.name not in {"signature", "breaker"}])
     made = Written(tmp_path, old)
     made.put(event("a", 1), bad=[b"x"])
     for name in ("manifest", "bad"):
         (tmp_path / f"_{name}").rename(tmp_path / name)
     assert ask(made, "select id, signature, breaker from events") == [{"id": "a", "signature": None, "breaker": None}]
     assert ask(made, "select count(*) as n from bad_lines") == [{"n": 1}]
-    new = [pa.field("attempts", pa.string()) if one.name == "attempts" else one for one in STORED]
+    new = [pa.field("attempts", pa.string()) if column.name == "attempts" else column for column in STORED]
     tomorrow = Written(tmp_path, pa.schema([*new, pa.field("mood", pa.string()), pa.field("seg", pa.string())]))
     tomorrow.put(event("b", 2, attempts="7", mood="good", seg="forged"), event("c", 3, attempts="many"), int96=False)
     assert ask(made, "select id, attempts, mood, seg from events order by id") == [
@@ -204,9 +204,13 @@ def test_members_of_nested_columns_go_by_their_names(tmp_path: Path) -> None:
     )
     deaths = pa.list_(pa.struct([("count", pa.int64()), ("weight", pa.int64()), ("queue", pa.string())]))
     kinds = {"props": props, "deaths": deaths, "error": pa.string()}
-    later = Written(tmp_path, pa.schema([pa.field(one.name, kinds.get(one.name, one.type)) for one in STORED]))
-    told = {"message_id": "m", "mood": "good", "type": "t", "priority": "7"}
-    later.put(event("a", 1, props=told, deaths=[{"queue": "q", "count": 2, "weight": 9}], error="text"), event("b", 2))
+    later = Written(
+        tmp_path, pa.schema([pa.field(column.name, kinds.get(column.name, column.type)) for column in STORED])
+    )
+    values = {"message_id": "m", "mood": "good", "type": "t", "priority": "7"}
+    later.put(
+        event("a", 1, props=values, deaths=[{"queue": "q", "count": 2, "weight": 9}], error="text"), event("b", 2)
+    )
     text = "props.message_id as m, props.priority as p, props.app_id as app, deaths, error from events order by id"
     death = dict.fromkeys(["queue", "reason", "count", "time_ms", "exchange", "routing_keys", "original_expiration"])
     assert ask(later, f"select {text}") == [
@@ -218,19 +222,19 @@ def test_members_of_nested_columns_go_by_their_names(tmp_path: Path) -> None:
 def test_events_whose_file_is_lost_are_not_left_out_in_silence(written: Written) -> None:
     for file in written.archive.parts()[-1].files:
         file.unlink()
-    told = refused(written, "select count(*) from events")
-    assert "seg=0000000002-run: none of its files is there, of 1 events" in told
-    assert "pipeline verify" in told
+    message = refused(written, "select count(*) from events")
+    assert "seg=0000000002-run: none of its files is there, of 1 events" in message
+    assert "pipeline verify" in message
 
 
 def test_what_ingest_writes_of_both_formats_of_the_journal_is_read(tmp_path: Path) -> None:
-    made, told = Written(tmp_path / "archive"), [line(letter(id=name * 32), now_ms=MONDAY_MS) for name in "abc"]
-    bodies = [told[0], rows_of(told[1:]), b"x\n"]
+    made, texts = Written(tmp_path / "archive"), [line(letter(id=name * 32), now_ms=MONDAY_MS) for name in "abc"]
+    bodies = [texts[0], rows_of(texts[1:]), b"x\n"]
     made.ingest(messages(*bodies))
-    wanted = [one for one in rows(*bodies) if "event_id" in one]
+    wanted = [row for row in rows(*bodies) if "event_id" in row]
     names = ("event_id", "id", "kind", "failed_queue", "ts_ms", "attempts", "signature", "fingerprint", "offset", "idx")
     assert ask(made, f'select {", ".join(map(quoted, names))} from events order by "offset", idx') == [
-        {name: one[name] for name in names} for one in wanted
+        {name: row[name] for name in names} for row in wanted
     ]
     assert ask(made, "select count(*) as n, min(reason) as why from bad_lines") == [
         {"n": 1, "why": "not a JSON object with an event"}
@@ -355,8 +359,8 @@ def test_what_is_no_number_has_its_name_and_times_are_those_of_iso(written: Writ
 
 
 def test_names_in_a_map_are_written_as_values_are(written: Written) -> None:
-    told = "map([true], [0::decimal(30,20)]) as x, map([0::decimal(30,20)], [date '2026-03-10']) as y"
-    assert ask(written, f"select {told}") == [{"x": {"true": 0}, "y": {"0.00000000000000000000": "2026-03-10"}}]
+    maps = "map([true], [0::decimal(30,20)]) as x, map([0::decimal(30,20)], [date '2026-03-10']) as y"
+    assert ask(written, f"select {maps}") == [{"x": {"true": 0}, "y": {"0.00000000000000000000": "2026-03-10"}}]
 
 
 def test_a_blob_runs_no_formula_and_commands_nothing(written: Written) -> None:
@@ -365,6 +369,6 @@ def test_a_blob_runs_no_formula_and_commands_nothing(written: Written) -> None:
 
 
 def test_no_cell_of_csv_begins_a_row(written: Written) -> None:
-    told = ask(written, "select 'a' || chr(13) || '=cmd()' as x, '' as y", "csv")
-    assert told == 'x,y\n"a\r=cmd()",\n'
-    assert list(csv.reader(io.StringIO(told, newline=""))) == [["x", "y"], ["a\r=cmd()", ""]]
+    text = ask(written, "select 'a' || chr(13) || '=cmd()' as x, '' as y", "csv")
+    assert text == 'x,y\n"a\r=cmd()",\n'
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [["x", "y"], ["a\r=cmd()", ""]]
