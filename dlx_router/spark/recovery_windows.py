@@ -10,5 +10,5 @@ from dlx_router.spark.backtest.replay import Judge
 def quiet_of(events: DataFrame, judge: Judge) -> DataFrame:
     """For every queue and reason in the events: max(1 h, 2 × the longest wait of its policies). QUIET_SCHEMA."""
     asked = events.where("failed_queue is not null").select("vhost", "failed_queue", "reason").distinct()
-    rows = windows(sorted(tuple(row) for row in asked.collect()), judge)
+    rows = windows([tuple(row) for row in asked.orderBy(*asked.columns).collect()], judge)
     return events.sparkSession.createDataFrame(rows, QUIET_SCHEMA)

@@ -184,13 +184,13 @@ def _is_declared(delivery: frames.Delivery, place: Place) -> bool:
 
 
 def _declaration(headers: bytes, entries: dict[bytes, table.Span], place: Place) -> Declaration | None:
-    span = entries.get(_DEATH)
-    if span is None:
+    extent = entries.get(_DEATH)
+    if extent is None:
         return None
-    if headers[span[1] : span[1] + 1] not in {b"S", b"x"}:
+    if headers[extent[1] : extent[1] + 1] not in {b"S", b"x"}:
         raise Malformed(f"{declaration.HEADER}: not a string")
     try:
-        declared_death = declaration.read(headers[span[1] + 5 : span[2]])
+        declared_death = declaration.read(headers[extent[1] + 5 : extent[2]])
     except DeclarationError as error:
         raise Malformed(f"{declaration.HEADER}: {error}") from error
     if place.names.is_own(declared_death.queue):
@@ -204,10 +204,10 @@ def _error(headers: bytes, entries: dict[bytes, table.Span]) -> dict[str, str] |
 
 def _header(headers: bytes, entries: dict[bytes, tuple[int, int, int]], name: str) -> str | None:
     """A header as text for a template; None where it is missing or has a structure."""
-    span = entries.get(name.encode())
-    if span is None or headers[span[1] : span[1] + 1] in (b"A", b"F", b"V", b"x"):
+    extent = entries.get(name.encode())
+    if extent is None or headers[extent[1] : extent[1] + 1] in (b"A", b"F", b"V", b"x"):
         return None
-    value = table.decode_value(headers, span[1])
+    value = table.decode_value(headers, extent[1])
     if isinstance(value, bool):
         return "true" if value else "false"
     return text(value) if isinstance(value, bytes) else str(value)
@@ -230,11 +230,11 @@ def _death_here(
 
 
 def _carbon_copies(headers: bytes, entries: dict[bytes, tuple[int, int, int]]) -> tuple[str, ...]:
-    span = entries.get(b"CC")
-    if span is None or headers[span[1] : span[1] + 1] != b"A":
+    extent = entries.get(b"CC")
+    if extent is None or headers[extent[1] : extent[1] + 1] != b"A":
         return ()
     try:
-        return tuple(text(key) for tag, key in table.decode_value(headers, span[1]) if tag == "S")
+        return tuple(text(key) for tag, key in table.decode_value(headers, extent[1]) if tag == "S")
     except table.TableError as error:
         raise Malformed(f"CC: {error}") from error
 
@@ -243,8 +243,8 @@ def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
     """What the message tells of its age; nothing where it cannot be read."""
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
-        span = table.entries(props.headers).get(b"timestamp_in_ms")
-        value = None if span is None else table.decode_value(props.headers, span[1])
+        extent = table.entries(props.headers).get(b"timestamp_in_ms")
+        value = None if extent is None else table.decode_value(props.headers, extent[1])
     except (table.TableError, frames.WireError):
         return Stamps()
     broker_ms = value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -255,8 +255,8 @@ def returns(delivery: frames.Delivery) -> int:
     """How often the broker says that this message was returned before; only quorum queues count."""
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
-        span = table.entries(props.headers).get(b"x-delivery-count")
-        count = 0 if span is None else table.decode_value(props.headers, span[1])
+        extent = table.entries(props.headers).get(b"x-delivery-count")
+        count = 0 if extent is None else table.decode_value(props.headers, extent[1])
     except (table.TableError, frames.WireError):
         return 0
     return count if isinstance(count, int) else 0
@@ -276,10 +276,10 @@ def record_of(headers: bytes, entries: dict[bytes, tuple[int, int, int]], place:
 
     One key may sign for several vhosts and brokers: a record that was copied here from another vhost is foreign too.
     """
-    span = entries.get(_RECORD)
-    if span is not None and headers[span[1] : span[1] + 1] == b"S":
+    extent = entries.get(_RECORD)
+    if extent is not None and headers[extent[1] : extent[1] + 1] == b"S":
         try:
-            own = remembered.decode(headers[span[1] + 5 : span[2]], place.key)
+            own = remembered.decode(headers[extent[1] + 5 : extent[2]], place.key)
             if own.vhost == place.vhost:
                 return own, False
             raise RecordError(f"it is of vhost {own.vhost!r}, and this is {place.vhost!r}")  # noqa: TRY301 - told below
@@ -288,7 +288,7 @@ def record_of(headers: bytes, entries: dict[bytes, tuple[int, int, int]], place:
                 raise Malformed(f"the record in {place.source} is not ours: {error}") from error
     if place.arrival is Arrival.RELEASE:
         raise Malformed(f"no record in {place.source}: nothing says where this letter belongs")
-    return None, span is not None
+    return None, extent is not None
 
 
 def content_of(body: bytes, props: properties.Properties, own: Record | None) -> tuple[Content, bool]:

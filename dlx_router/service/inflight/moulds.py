@@ -96,7 +96,7 @@ class Mould:
         gone = {"expiration"} if user_id is not None else {"expiration", "user_id"}
         self.tail = _kept(late, self._length, [where[name] for name in gone & where.keys()])
         self.only_tail = self.tail[0] if len(self.tail) == 1 else None
-        self.octets = rest[: len(rest) - sum(span.stop - span.start for span in self.tail)]
+        self.octets = rest[: len(rest) - sum(piece.stop - piece.start for piece in self.tail)]
         self._section = start, len(rest)
         # Of a content header beside the table's own entries: class, weight and size; start; length; number; tail.
         self._header_bytes = 12 + len(start) + 4 + len(table.PUB_PREFIX) + 8 + len(rest)
@@ -185,9 +185,9 @@ def _own(shape: Shape, at: int, stop: int, where: Mapping[str, tuple[int, int]])
 
 def _fixed_parts(own: dict[object, slice], length: int) -> Callable[[bytes], tuple[Any, ...]]:
     parts, at = [], 0
-    for span in sorted(own.values(), key=lambda span: int(span.start)):
-        parts.append(f"{span.start - at}s{span.stop - span.start}x")
-        at = span.stop
+    for piece in sorted(own.values(), key=lambda piece: int(piece.start)):
+        parts.append(f"{piece.start - at}s{piece.stop - piece.start}x")
+        at = piece.stop
     return Struct(f"{''.join(parts)}{length - at}s").unpack
 
 
@@ -196,7 +196,7 @@ def _kept(start: int, stop: int, gone: list[tuple[int, int]]) -> list[slice]:
     for first, end in sorted(gone):
         kept.append(slice(at, first))
         at = end
-    return [span for span in (*kept, slice(at, stop)) if span.start < span.stop]
+    return [piece for piece in (*kept, slice(at, stop)) if piece.start < piece.stop]
 
 
 class CompiledRoutes:

@@ -225,7 +225,7 @@ def _framed(
             octets, tail, only, publish = last.octets, last.tail, last.only_tail, last.frames_on(channel)
         size, own = len(body), len(table)
         lead, start, table_end, pack_lead, pack_back, header_bytes, table_bytes = publish
-        rest = header[only] if only is not None else b"".join([header[span] for span in tail])
+        rest = header[only] if only is not None else b"".join([header[piece] for piece in tail])
         parts += pack_lead(lead, header_bytes + own, 60, 0, size, start, table_bytes + own), table
         if size <= largest:
             parts += pack_back(table_end, number, octets + rest, 0xCE, 3, channel, size), body, b"\xce"

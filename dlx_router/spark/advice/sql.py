@@ -94,10 +94,16 @@ def evidence(ask: Ask, events: str) -> Evidence:
     """What was counted. Tables `placed` and `given` are there; `events`: the view of those that count."""
     minutes = ask(_MINUTES.format(events=events))
     return Evidence(
-        tuple(Tries(Key(*row[:3]), *row[3:10], (), "", row[10]) for row in ask(_TRIES)),
+        tuple(map(_tries, ask(_TRIES))),
         tuple(_episodes(ask, {row[:4]: row[5] for row in minutes})),
         tuple(Calm(Key(*row[:3]), row[3], row[4]) for row in minutes),
     )
+
+
+def _tries(row: tuple[Any, ...]) -> Tries:
+    vhost, queue, reason, attempts, since, at, recovered, failed, ended, wait_ms, episode_ms = row
+    key = Key(vhost, queue, reason)
+    return Tries(key, attempts, since, at, recovered, failed, ended, wait_ms, episode_ms=episode_ms)
 
 
 def _episodes(ask: Ask, typical: dict[tuple[Any, ...], int]) -> list[Episode]:

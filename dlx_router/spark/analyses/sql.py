@@ -161,7 +161,8 @@ WITH bodies AS (
 )
 SELECT vhost, failed_queue, coalesce(body_sha256, id) AS message,
   CASE WHEN body_sha256 IS NOT NULL THEN 'body_sha256' ELSE 'id' END AS known_by, count(*) AS letters,
-  sum(deaths)::BIGINT AS deaths, list_sort(array_agg(DISTINCT reason) FILTER (WHERE reason IS NOT NULL)) AS reasons,
+  sum(deaths)::BIGINT AS deaths,
+  coalesce(list_sort(array_agg(DISTINCT reason) FILTER (WHERE reason IS NOT NULL)), []) AS reasons,
   min(first_death_ms) AS first_ms, max(last_ms) AS last_ms, min(id) AS sample_id
 FROM fates LEFT JOIN bodies USING (letter) GROUP BY vhost, failed_queue, message, known_by
 HAVING sum(deaths) >= {POISON_DEATHS} AND NOT bool_or({_GOOD} OR {_OPEN}) AND (count(*) > 1 OR max(redrives) > 0)

@@ -9,11 +9,11 @@ from dlx_router.config.language.value_text import left_out_text
 from dlx_router.core.recovered import longest_wait_ms, window_ms
 from dlx_router.spark.backtest.replay import Judge
 
-Place = tuple[str, str, str]  # vhost, failed queue, reason; it has none where nobody knows why its letters died
+Place = tuple[str, str, str | None]  # vhost, failed queue, reason; it has none where nobody knows why its letters died
 _SHOWN: Final = 4
 
 
-def windows(places: Iterable[Place], judge: Judge) -> list[tuple[str, str, str, int]]:
+def windows(places: Iterable[Place], judge: Judge) -> list[tuple[str, str, str | None, int]]:
     """How long a letter must be silent there to be recovered, ms: max(1 h, 2 × the longest wait of its policies)."""
     return [(*place, window_ms(longest_wait_ms(judge.effective(*place)))) for place in places]
 

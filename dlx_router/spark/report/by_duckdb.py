@@ -160,7 +160,7 @@ def opened(root: Path | str, times: Times = ALL) -> Iterator[Events]:
 def _complete_ms(database: "DuckDBPyConnection", times: Times) -> int:
     """Until when the archive surely tells everything: the newest ingest; not beyond the time that was asked for."""
     since = times._replace(until_ms=None).where()  # what came later may have been ingested long after
-    query = f"SELECT coalesce(max(epoch_ms(ingest_ts)), 0) FROM raw_events WHERE {since}"
+    query = f"SELECT coalesce(max(epoch_us(ingest_ts)) // 1000, 0) FROM raw_events WHERE {since}"
     (newest,) = database.execute(query).fetchone() or (0,)
     return int(newest) if times.until_ms is None else min(times.until_ms, int(newest))
 
