@@ -11,13 +11,15 @@ import re
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Set as AbstractSet
 from ipaddress import ip_address
 from typing import Any, Final
 
-import httpx
+import h11
 
 from dlx_router.admin.connections import listener
 from dlx_router.admin.held_bodies import BodyRefused, HeldBodies
+from dlx_router.admin.own_process import ask
 from dlx_router.admin.server import Message, Receive, Send
 from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.single_sign_on import SingleSignOn
@@ -51,7 +53,6 @@ class ConsoleDoor:
         self._sso = SingleSignOn(settings.sso_proxies, settings.sso_roles, settings.sso_headers)
         self._process: Process | None = None
         self._socket: socket.socket | None = None
-        self._http: httpx.AsyncClient | None = None
         self._starting = asyncio.Lock()
         self._bodies = HeldBodies(MAX_BODY_BYTES, MAX_BODIES_BYTES)
         self._inside = 0
@@ -79,8 +80,6 @@ class ConsoleDoor:
         process, self._process = self._process, None
         if process is not None:
             await _end(process)
-        if self._http is not None:
-            await self._http.aclose()
         if self._socket is not None:
             self._socket.close()
 
@@ -91,40 +90,30 @@ class ConsoleDoor:
             await _send_error(send, 403, f"{person.name!r} is in no group of DLX_ROUTER_SSO_ROLES")
             return
         try:
-            http = await self._reach()
+            listening = await self._reach()
             headers = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_LEG]
             headers = [header for header in headers if header[0] not in _OURS | self._sso.headers]
             headers.append((CLIENT.encode(), client.encode()))
             if person is not None and person.role is not None:
                 headers.append((PERSON.encode(), self._passes.vouch(person.name, person.role, wall_ms()).encode()))
             target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-            url = httpx.URL(f"http://127.0.0.1:{self._port()}").copy_with(raw_path=target)
-            async with http.stream(scope["method"], url, headers=headers, content=body) as answer:
-                answer_headers = [(name.lower(), value) for name, value in answer.headers.raw]
-                answer_headers = [header for header in answer_headers if header[0] not in _OF_ONE_LEG | _OF_THE_PORT]
-                await send({"type": "http.response.start", "status": answer.status_code, "headers": answer_headers})
-                async for piece in answer.aiter_raw():
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            answer = ask(listening, scope["method"].encode(), target, headers, body, within_s=TIMEOUT_S)
+            async with contextlib.aclosing(answer) as parts:
+                async for part in parts:
+                    await send(_without(part, _OF_ONE_LEG | _OF_THE_PORT))
+        except (h11.ProtocolError, OSError) as error:  # OSError: TimeoutError, too
             log.warning("console.failed", error=str(error) or type(error).__name__, fate="letters go on; ask again")
             await _send_error(send, 503, "the console's process does not answer; ask again")
 
-    def _port(self) -> int:
-        assert self._socket is not None
-        port: int = self._socket.getsockname()[1]
-        return port
-
-    async def _reach(self) -> httpx.AsyncClient:
+    async def _reach(self) -> int:
+        """The port that the process serves, or will in a moment."""
         async with self._starting:
             if self._socket is None:
                 self._socket = listener("127.0.0.1", 0)
             if self._process is None or self._process.returncode is not None:
                 self._process = await self._started(self._socket.fileno())
-            if self._http is None:
-                limits = httpx.Limits(max_keepalive_connections=0)  # the process serves one request a connection
-                self._http = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, limits=limits)
-            return self._http
+            port: int = self._socket.getsockname()[1]
+            return port
 
     async def _started(self, number: int) -> Process:
         of = self._settings
@@ -140,6 +129,12 @@ class ConsoleDoor:
         argv = (sys.executable, "-m", "dlx_router.console", json.dumps(setup))
         log.info("console.started", fate="it was asked for; letters go on")
         return await asyncio.create_subprocess_exec(*argv, stdin=PIPE, pass_fds=(number,))
+
+
+def _without(message: Message, names: AbstractSet[bytes]) -> Message:
+    if "headers" in message:
+        message["headers"] = [header for header in message["headers"] if header[0] not in names]
+    return message
 
 
 def _near(host: str) -> str:

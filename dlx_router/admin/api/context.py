@@ -1,7 +1,7 @@
 """What the paths of the API work with: the vhosts of this router, the index, and who asks."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeVar
 
@@ -139,8 +139,8 @@ class Context:
         return Kind(facts.kind, census[queue][1])
 
 
-def context_of(request: Request) -> Context:
-    """The context that the app was made with."""
+async def context_of(request: Request) -> Context:
+    """The context that the app was made with. Dependencies are async: FastAPI sends others to a thread and back."""
     context: Context = request.app.state.context
     return context
 
@@ -151,10 +151,10 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def at_least(role: Role) -> Callable[[Request], Caller]:
+def at_least(role: Role) -> Callable[[Request], Awaitable[Caller]]:
     """A dependency: the caller, 403 where the role is less than this."""
 
-    def check(request: Request) -> Caller:
+    async def check(request: Request) -> Caller:
         who = caller_of(request)
         if who.role < role:
             raise refuse(403, f"token {who.name!r} is a {who.role.name.lower()}; this needs {role.name.lower()}")

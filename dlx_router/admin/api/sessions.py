@@ -22,7 +22,7 @@ class Pass(BaseModel):
     until_ms: int
 
 
-def shown(request: Request) -> str:
+async def shown(request: Request) -> str:
     """The token or pass that came with the request."""
     return request.headers.get("authorization", "").partition(" ")[2].strip()
 
