@@ -22,6 +22,8 @@ from tests.support.vhost import Vhost
 from tools import brokers
 
 NAMED: Final = [name.strip() for name in os.environ.get("DLX_ROUTER_TEST_BROKERS", "").split(",") if name.strip()]
+THOROUGH: Final = int(os.environ.get("DLX_ROUTER_TEST_THOROUGH") or 1)
+NIGHT: Final = 10
 MUST: Final = bool(NAMED) or os.environ.get("CI") == "true"
 Router.forks = True
 ROUTERS: Final = pytest.StashKey[list[Router]]()
@@ -111,8 +113,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
     if _is_pure(item):
         item.add_marker(pytest.mark.pure)
-    if NAMED and params.get("broker", NAMED[-1]) != NAMED[-1] and "newest" in getattr(item, "fixturenames", ()):
+    version = params.get("broker", NAMED[-1] if NAMED else None)
+    if NAMED and version != NAMED[-1] and "newest" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.skip(f"the same on every version: runs on {NAMED[-1]}"))
+    elif version in NAMED[1:-1] and THOROUGH < NIGHT and next(item.iter_markers("slow"), None) is not None:
+        item.add_marker(pytest.mark.skip(f"slow: runs on {NAMED[0]} and {NAMED[-1]}, with THOROUGH={NIGHT} on all"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
