@@ -69,7 +69,7 @@ async def test_every_message_carries_its_signature(vhost: Vhost, key: bytes | No
     desk.journal.sign_with(key)
     async with desk.session():
         await soon(lambda: desk.journal.is_working)
-        desk.tell_all(range(250))
+        desk.tell_all(range(1250))
         assert await desk.journal.drain(10) == 0
     messages = await asyncio.to_thread(headers, vhost.amqp_url)
     assert len(messages) >= 3

@@ -191,7 +191,7 @@ async def test_in_required_letters_wait_for_the_stream(vhost: Vhost, desk: MakeD
 
 
 @pytest.mark.usefixtures("newest")
-@pytest.mark.parametrize(("message_format", "spool_bytes"), [(LINES, 200_000), (ROWS, 1_500)])
+@pytest.mark.parametrize(("message_format", "spool_bytes"), [(LINES, 600_000), (ROWS, 4_000)])
 async def test_a_full_spool_loses_the_newest_and_says_where(
     vhost: Vhost, desk: MakeDesk, message_format: int, spool_bytes: int
 ) -> None:
@@ -199,16 +199,16 @@ async def test_a_full_spool_loses_the_newest_and_says_where(
     router.declare = False
     async with router.session():
         await soon(router.readiness.notes)
-        router.tell_all(range(500))
-        assert router.settled == [*range(500)]
+        router.tell_all(range(2500))
+        assert router.settled == [*range(2500)]
         assert router.losses
         router.declare = True
         await soon(lambda: not router.readiness.notes())
-        router.tell_all(range(1000, 1003))
+        router.tell_all(range(5000, 5003))
         assert await router.journal.drain(10) == 0
-    kept = 500 - router.journal.lost
+    kept = 2500 - router.journal.lost
     assert router.journal.lost == sum(router.losses) > 0
-    assert await told(vhost) == [*range(kept), -router.journal.lost, *range(1000, 1003)]
+    assert await told(vhost) == [*range(kept), -router.journal.lost, *range(5000, 5003)]
 
 
 @pytest.mark.usefixtures("newest")
