@@ -194,7 +194,6 @@ lateness: $(READY)  ## how late waits end at 1,000 letters a second
 latency: $(READY)  ## what the router adds to a rejection, at 1,000 a second
 	$(BIN)/python -m tools.brokers fetch 4.3
 	$(BIN)/python -m tools.measure.latency $(ARGS)
-	$(BIN)/python -m tools.bench.page
 
 waiting: $(READY)  ## the router's memory while 1,000,000 letters wait
 	$(BIN)/python -m tools.brokers fetch 4.3

@@ -18,12 +18,11 @@ import pytest
 
 from tests.support.client import Client
 from tests.support.router import Router
+from tests.support.thoroughness import NIGHT, THOROUGH
 from tests.support.vhost import Vhost
 from tools import brokers
 
 NAMED: Final = [name.strip() for name in os.environ.get("DLX_ROUTER_TEST_BROKERS", "").split(",") if name.strip()]
-THOROUGH: Final = int(os.environ.get("DLX_ROUTER_TEST_THOROUGH") or 1)
-NIGHT: Final = 10
 MUST: Final = bool(NAMED) or os.environ.get("CI") == "true"
 Router.forks = True
 ROUTERS: Final = pytest.StashKey[list[Router]]()

@@ -1,6 +1,7 @@
 """One request to a process of our own on this machine, over a connection of its own, as messages of ASGI.
 
-By h11 on a stream of asyncio: a general client (httpx) took three times the router's CPU, which letters need.
+By h11 on a stream of asyncio: a general client takes more of the router's CPU, which letters need.
+Measured: docs/decisions/0099-a-page-costs-the-router-less.md.
 """
 
 import asyncio

@@ -62,7 +62,7 @@ def test_the_first_page_starts_it_and_the_routers_end_ends_it(router: Router) ->
     left = consoles(router)
     assert len(left) == 1
     router.stop()
-    eventually(lambda: all(map(has_ended, left)), 10)
+    assert psutil.wait_procs(left, timeout=10)[1] == []
 
 
 def test_who_sends_slowly_keeps_nobody_from_the_pages(router: Router) -> None:

@@ -1,6 +1,5 @@
 """Letters, records and policies for the tests of the core: plain ones to be varied, and strategies of odd ones."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +22,8 @@ from dlx_router.core.policy import (
 from dlx_router.core.publication import Content
 from dlx_router.core.record import Record
 from dlx_router.core.template import parse
+from tests.support.thoroughness import THOROUGH
 
-THOROUGH = int(os.environ.get("DLX_ROUTER_TEST_THOROUGH") or 1)  # so many times the examples; `make test ALL=1`: 3
 law = settings(
     max_examples=12 * THOROUGH,
     deadline=None,

@@ -21,7 +21,8 @@ from dlx_router.core.leases import (
     Removed,
     longest_s,
 )
-from tests.core.core_samples import KEY, THOROUGH, law
+from tests.core.core_samples import KEY, law
+from tests.support.thoroughness import THOROUGH
 
 CLAIMS = st.builds(Claims, st.text(), st.integers(0, 1 << 60), st.text(max_size=40), st.text(max_size=40))
 

@@ -22,7 +22,8 @@ from dlx_router.core.remembered import decode
 from dlx_router.core.settlement import Acks, Confirms
 from dlx_router.core.words import Cause
 from tests.core.core_brokers import INBOX, RELEASE, RETURN, RUNG, Message, Version
-from tests.core.core_samples import CONTENT, KEY, THOROUGH, effective, facts, hard_law, is_own
+from tests.core.core_samples import CONTENT, KEY, effective, facts, hard_law, is_own
+from tests.support.thoroughness import THOROUGH
 
 WORK, TARGET, PARKING = "work", "target", "parking"
 QUEUES = (WORK, INBOX, RUNG, RELEASE, TARGET, PARKING)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dlx_router.core.settlement import Acks, Confirms
-from tests.core.core_samples import THOROUGH, law
+from tests.core.core_samples import law
+from tests.support.thoroughness import THOROUGH
 
 
 def confirms(count: int) -> Confirms[str]:

@@ -12,9 +12,10 @@ from dlx_router.core.leases import Ended, Lease, LeaseError, Removed
 from dlx_router.service.leases.held_letter import HeldLetter
 from dlx_router.service.leases.lease_events import removals
 from dlx_router.service.redrive.task_log import NotLeader
-from tests.core.core_samples import THOROUGH, law
+from tests.core.core_samples import law
 from tests.leases.queue_in_memory import Message, Queue
 from tests.leases.test_worker import Scene, leading
+from tests.support.thoroughness import THOROUGH
 
 LETTERS = 8
 STEPS = 25

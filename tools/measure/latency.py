@@ -1,4 +1,4 @@
-"""What the way through the router adds to a rejection: `make latency` -> build/latency.json, docs/performance.md.
+"""What the way through the router adds to a rejection: `make latency` -> build/latency.json.
 
 A client of its own rejects letters and sees them in their dead-letter queue, on its own clock. The dead-letter
 exchange of the queue is
@@ -6,7 +6,7 @@ exchange of the queue is
   shovel    that of a queue which RabbitMQ's own shovel empties into the target's: what any second hop takes
   routed    the router's inbox, with a policy that names the target's
 Turns of ten seconds, so that all meet the same machine; the order changes. All queues are quorum queues; dead lettering
-is at most once in all.
+is at most once in all. The page of performance takes the file's numbers when `make bench` writes it.
 Exit: 0 measured · 1 a letter is missing.
 """
 
@@ -20,13 +20,12 @@ from typing import Any, Final
 
 import pika
 
-from tools.bench.contestants import Place, management
+from tools.bench.contestants import EXCHANGE, SHOVEL, Place, Shovel
 from tools.measure.one_router import arguments, one_router
 
 WAYS: Final = ("native", "shovel", "routed")
 TURN_S: Final = 10
 REST_S: Final = 20
-EXCHANGE: Final = "latency.dlx"
 SHOVELLED: Final = "latency.shovelled"
 OUTPUT: Final = Path(__file__).parents[2] / "build" / "latency.json"
 _FIRST: Final = {"native": EXCHANGE, "shovel": SHOVELLED, "routed": "dlx-router.inbox"}
@@ -79,7 +78,8 @@ def measure(place: Place, rate: int, seconds: int) -> dict[str, list[float]]:
     connection = pika.BlockingConnection(pika.URLParameters(place.amqp_url))
     channel = connection.channel()
     watch, sent = Watch(channel), 0
-    _start_shovel(place)
+    Shovel(SHOVEL, place, SHOVELLED).start()
+    _await_consumer(channel)
     for way in _turns(seconds):
         began, first = time.monotonic(), sent
         while sent - first < rate * TURN_S:
@@ -92,14 +92,12 @@ def measure(place: Place, rate: int, seconds: int) -> dict[str, list[float]]:
     return {way: sorted(took) for way, took in watch.took_ms.items()}
 
 
-def _start_shovel(place: Place) -> None:
-    """As in the benchmark: over TCP, on-confirm; it may begin a moment later."""
-    value = {
-        "src-protocol": "amqp091", "src-uri": place.shovel_url, "src-queue": SHOVELLED, "src-prefetch-count": 1000,
-        "dest-protocol": "amqp091", "dest-uri": place.shovel_url, "dest-exchange": EXCHANGE, "ack-mode": "on-confirm",
-    }  # fmt: skip
-    management(place.management_url, "PUT", "/api/parameters/shovel/%2F/latency", {"value": value})
-    time.sleep(2)
+def _await_consumer(channel: Any) -> None:  # noqa: ANN401 - pika's
+    deadline = time.monotonic() + REST_S
+    while not channel.queue_declare(SHOVELLED, passive=True).method.consumer_count:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"no shovel takes from {SHOVELLED}")
+        time.sleep(0.05)
 
 
 def _turns(seconds: int) -> Iterator[str]:

@@ -16,7 +16,8 @@ from dlx_router.core.backoff import wait_ms
 from dlx_router.spark.backtest.differences import ARRIVALS_SCHEMA
 from dlx_router.spark.backtest.replay import Judge, differing, judge_of, recorded, was_decided
 from dlx_router.spark.backtest.shapes import DEATH, OWN, SHAPE, Shapes, jittered
-from tests.core.core_samples import THOROUGH, hard_law, law
+from tests.core.core_samples import hard_law, law
+from tests.support.thoroughness import THOROUGH
 
 pytestmark = pytest.mark.spark
 
