@@ -19,6 +19,7 @@ import pytest
 from tests.support.client import Client
 from tests.support.router import Router
 from tests.support.thoroughness import NIGHT, THOROUGH
+from tests.support.version_draw import SEED, versions
 from tests.support.vhost import Vhost
 from tools import brokers
 
@@ -112,11 +113,30 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
     if _is_pure(item):
         item.add_marker(pytest.mark.pure)
-    version = params.get("broker", NAMED[-1] if NAMED else None)
-    if NAMED and version != NAMED[-1] and "newest" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.skip(f"the same on every version: runs on {NAMED[-1]}"))
-    elif version in NAMED[1:-1] and THOROUGH < NIGHT and next(item.iter_markers("slow"), None) is not None:
-        item.add_marker(pytest.mark.skip(f"slow: runs on {NAMED[0]} and {NAMED[-1]}, with THOROUGH={NIGHT} on all"))
+    if "broker" in params and NAMED and (why := _not_here(item, str(params["broker"]))):
+        item.add_marker(pytest.mark.skip(why))
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Which draw to ask for, to have the same again."""
+    return f"versions of RabbitMQ are drawn by DLX_ROUTER_TEST_SEED={SEED}" if _draws(config) else None
+
+
+def _draws(config: pytest.Config) -> bool:
+    """Whether this is all that there is: whoever names a test or a folder means it on every version."""
+    is_all = not config.getoption("keyword") and [*config.args] == [*config.getini("testpaths")]
+    return is_all and len(NAMED) > 1 and THOROUGH < NIGHT
+
+
+def _not_here(item: pytest.Item, version: str) -> str | None:
+    """Why this test does not run on this version; None where it does."""
+    if "newest" in getattr(item, "fixturenames", ()):
+        return None if version == NAMED[-1] else f"the same on every version: runs on {NAMED[-1]}"
+    if not _draws(item.config):
+        return None
+    slow = next(item.iter_markers("slow"), None) is not None
+    drawn = versions(item.nodeid.replace(version, ""), NAMED, slow=slow, seed=SEED)
+    return None if version in drawn else f"runs on {' and '.join(drawn)} this time, with THOROUGH={NIGHT} on all"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,32 @@
+"""On which of the named brokers a test runs, where a run has not the time for all: `make test ALL=1`.
+
+The draw is by a seed that the run prints; DLX_ROUTER_TEST_SEED=1234 has the same again.
+"""
+
+import os
+import random
+from collections.abc import Sequence
+from typing import Final
+from zlib import crc32
+
+SEED: Final = int(os.environ.setdefault("DLX_ROUTER_TEST_SEED", str(random.SystemRandom().randrange(10_000))))
+# What these look at is where versions of RabbitMQ differ.
+EVERYWHERE: Final = (
+    "tests/broker/", "tests/conformance/", "tests/service/test_history.py", "tests/service/test_header_edges.py",
+    "tests/service/test_retry.py", "tests/service/test_traps.py", "tests/service/test_versions.py",
+)  # fmt: skip
+
+
+def versions(test: str, named: Sequence[str], *, slow: bool, seed: int) -> list[str]:
+    """Those of `named`, oldest first, on which this test runs; `test` is its node id, the same for each of them.
+
+    All where it looks at what versions differ in, else the newest and one of those before, drawn by the seed and the
+    test; where it is slow one version less: one of those before and the newest, or any one.
+    """
+    if len(named) < 2:
+        return [*named]
+    number = crc32(f"{seed} {test}".encode())
+    newest_and_another = [named[number % (len(named) - 1)], named[-1]]
+    if test.startswith(EVERYWHERE):
+        return newest_and_another if slow else [*named]
+    return [named[number % len(named)]] if slow else newest_and_another
