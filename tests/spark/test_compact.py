@@ -9,12 +9,13 @@ import pytest
 
 from dlx_router.journal.audit import COMMENT, audit
 from dlx_router.spark.archive import reading
-from dlx_router.spark.archive.compact import Compacted, Erased, Erasure, Rules, compact, erase
+from dlx_router.spark.archive.compact import Compacted, Erased, Erasure, Rules, by_spark, compact, erase
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.layout import Archive, Entry, Part
 from dlx_router.spark.archive.lookback import near
 from dlx_router.spark.archive.sink import segment
 from dlx_router.spark.archive.verify import verify
+from dlx_router.spark.tables.database import fold
 from tests.core.core_samples import letter
 from tests.journal.journal_samples import line, props
 from tests.spark.rows import message, written
@@ -39,8 +40,8 @@ def event(name: str, hours: float, user: str = "anna") -> bytes:
 class Book:
     """An archive that segments are put into as ingest puts them, without a broker."""
 
-    def __init__(self, spark: "SparkSession", root: Path) -> None:
-        self.spark, self.archive = spark, Archive(root)
+    def __init__(self, spark: "SparkSession", root: Path, *, is_by_spark: bool = False) -> None:
+        self.spark, self.archive, self.is_by_spark = spark, Archive(root), is_by_spark
 
     def put(self, *lines: bytes) -> None:
         number = self.archive.next_number()
@@ -60,12 +61,13 @@ class Book:
         return sorted(row["id"][0] for row in reading.read(self.spark, self.archive.root, since=since).collect())
 
     def compact(self, now: datetime = LATER, **rules: float) -> Compacted:
-        return compact(self.spark, self.archive.root, Rules(**rules), now=now)  # type: ignore[arg-type]  # ints among them
+        folded = by_spark(self.spark, self.archive.root) if self.is_by_spark else fold
+        return compact(folded, self.archive.root, Rules(**rules), now=now)  # type: ignore[arg-type]  # ints among them
 
 
-@pytest.fixture
-def book(spark: "SparkSession", tmp_path: Path) -> Book:
-    return Book(spark, tmp_path / "archive")
+@pytest.fixture(params=["by Spark", "by DuckDB"])
+def book(spark: "SparkSession", tmp_path: Path, request: pytest.FixtureRequest) -> Book:
+    return Book(spark, tmp_path / "archive", is_by_spark=request.param == "by Spark")
 
 
 def test_a_day_that_is_over_is_one_file_with_each_event_once(book: Book) -> None:

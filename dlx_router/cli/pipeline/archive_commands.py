@@ -153,18 +153,13 @@ def compact(
     remote: Annotated[str | None, REMOTE] = None,
 ) -> int:
     """Make one sorted file of each day that is over, each event once; delete what is too old."""
+    from dlx_router.cli.pipeline import run_compact  # noqa: PLC0415 - see the module
     from dlx_router.spark.archive.compact import Rules  # noqa: PLC0415 - see the module
-    from dlx_router.spark.archive.compact import compact as run  # noqa: PLC0415 - pyspark may be missing
     from dlx_router.spark.archive.files import require_writable  # noqa: PLC0415 - see the module
-    from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
 
     if not remote:  # else the folder is the server's
         require_writable(archive.absolute(), "compact")
-    spark = build_session("dlx-router compact", master=master, remote=remote)
-    try:
-        done = run(spark, archive, Rules(keep=keep, keep_raw=keep_raw))
-    finally:
-        spark.stop()
+    done = run_compact.run(archive, Rules(keep=keep, keep_raw=keep_raw), master=master, remote=remote)
     counts = f"{output.number(done.days, 'day')}, {output.number(done.events, 'event')}"
     output.say(f"{counts}; {done.repeated} had come twice; {output.number(done.expired, 'day')} deleted")
     return output.OK

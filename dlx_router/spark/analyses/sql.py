@@ -40,11 +40,23 @@ NAMED: Final = ("vhost", "failed_queue", "reason", "kind", "fingerprint", "redri
 
 EVENTS: Final = f"""
 SELECT id, vhost, failed_queue, reason, kind, attempts, redrives, redrive_id, ts_ms, due_ms, first_death_ms,
-  fingerprint, error."type" AS error_type, error_template, body_sha256, signature, events,
+  fingerprint, signature, events,
   id IS NOT NULL AND observed IS NULL AS is_of_letter, hash(id, failed_queue, vhost) AS letter, {STEP} AS step
 FROM events
 """
 """What a report looks at; `letter` stands for (id, failed_queue, vhost), and `step` for the event's id within it."""
+
+ERRORS: Final = """
+SELECT fingerprint, any_value(error."type") AS error_type, any_value(error_template) AS error_template FROM events
+WHERE fingerprint IS NOT NULL
+"""
+"""What each fingerprint is made of; GROUP BY is for the reader to add, behind its times."""
+
+BODIES: Final = f"""
+SELECT hash(id, failed_queue, vhost) AS letter, max(body_sha256) AS body_sha256 FROM events
+WHERE id IS NOT NULL AND observed IS NULL AND kind IN {_DECIDED!r} AND redrive_id IS NULL AND body_sha256 IS NOT NULL
+"""
+"""The body of each letter; texts that long are not held for each event."""
 
 LETTER_EVENTS: Final = "SELECT * FROM report_events WHERE is_of_letter"
 
@@ -140,8 +152,7 @@ FROM every GROUP BY ALL ORDER BY bucket_ms, failed_queue
 GROUPS: Final = f"""
 WITH died AS (
   SELECT letter, fingerprint, vhost, failed_queue, any_value(id) AS id, count(*) AS deaths, min(ts_ms) AS first_ms,
-    max(ts_ms) AS last_ms, any_value(reason) AS reason, any_value(error_type) AS error_type,
-    any_value(error_template) AS error_template
+    max(ts_ms) AS last_ms, any_value(reason) AS reason
   FROM letter_events WHERE {_DIED} GROUP BY letter, fingerprint, vhost, failed_queue
 )
 SELECT fingerprint, vhost, failed_queue, any_value(died.reason) AS reason, any_value(error_type) AS error_type,
@@ -150,15 +161,11 @@ SELECT fingerprint, vhost, failed_queue, any_value(died.reason) AS reason, any_v
   count(*) FILTER (WHERE {_OPEN}) AS open, letters - recovered - open AS lost, lost / letters AS lost_share,
   min(first_ms) AS first_ms, max(died.last_ms) AS last_ms,
   [arg_min(id, row(first_ms, id)), arg_max(id, row(died.last_ms, id)), min(id)] AS sample_ids
-FROM died LEFT JOIN (SELECT letter, outcome FROM fates) AS ended USING (letter)
+FROM died LEFT JOIN (SELECT letter, outcome FROM fates) AS ended USING (letter) LEFT JOIN errors USING (fingerprint)
 GROUP BY fingerprint, vhost, failed_queue ORDER BY letters DESC, fingerprint, failed_queue, vhost
 """
 
 POISON: Final = f"""
-WITH bodies AS (
-  SELECT letter, max(body_sha256) AS body_sha256 FROM letter_events
-  WHERE kind IN {_DECIDED!r} AND redrive_id IS NULL AND body_sha256 IS NOT NULL GROUP BY letter
-)
 SELECT vhost, failed_queue, coalesce(body_sha256, id) AS message,
   CASE WHEN body_sha256 IS NOT NULL THEN 'body_sha256' ELSE 'id' END AS known_by, count(*) AS letters,
   sum(deaths)::BIGINT AS deaths,

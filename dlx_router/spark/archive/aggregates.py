@@ -39,8 +39,8 @@ _TRIES: Final = 3
 _LONGEST_S: Final = 3600.0  # of the making of one
 
 STEP: Final = """\
-coalesce(case when starts_with(event_id, id || '-') and length(event_id) = length(id) + 17
-                         then try_cast('0x' || event_id[-16:] as ubigint) end, md5_number_lower(event_id))"""
+coalesce(case when strlen(event_id) = strlen(id) + 17 and starts_with(event_id, id || '-')
+                         then try_cast('0x' || right(event_id, 16) as ubigint) end, md5_number_lower(event_id))"""
 """An event's id within its letter, as a number."""
 # What is null comes first in Spark and last in DuckDB: nothing
 # by which `newest` is ordered is null.

@@ -5,7 +5,7 @@ the segments do. Killed at any instant, every event counts exactly once.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -51,7 +51,11 @@ class Compacted:
     segments: int
 
 
-def compact(spark: SparkSession, root: Path | str, rules: Rules, *, now: datetime | None = None) -> Compacted:
+Fold = Callable[[Sequence[Part], Sequence[Part], Path], None]
+"""Writes the events of the first parts, each once and none that the second have, as sorted files into a new folder."""
+
+
+def compact(fold: Fold, root: Path | str, rules: Rules, *, now: datetime | None = None) -> Compacted:
     """Compact every day but today and tomorrow (UTC), then forget what is too old.
 
     A day that lies further ahead is that of a wrong clock: left open, it would keep every manifest behind it.
@@ -63,7 +67,7 @@ def compact(spark: SparkSession, root: Path | str, rules: Rules, *, now: datetim
         days = events = repeated = 0
         for day, parts in _open_days(archive, now.date()).items():
             before = sum(part.rows for part in parts)
-            done = _folded(spark, archive, day, parts, partial(_new, spark, archive, day, rules))
+            done = _folded(archive, day, parts, partial(fold, parts, _near(archive, day, rules)))
             days, events, repeated = days + 1, events + done.rows, repeated + before - done.rows
         _drop_old(archive, int(now.timestamp() * 1000 - rules.keep_raw * _DAY_MS))
         segments = _squash(archive)
@@ -137,7 +141,8 @@ def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
             own = [part for part in parts if part.date == day]
             rows = reading.rows(spark, archive, own)
             if hit := rows.count() - _kept(rows, what, keys, letters).count():
-                _folded(spark, archive, day, own, lambda rows: _kept(reading.once(rows), what, keys, letters))
+                left = _kept(reading.once(rows), what, keys, letters)
+                _folded(archive, day, own, partial(_write_sorted, left, own))
                 gone += hit
         counted = letters.count()
         _drop_old(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
@@ -210,27 +215,42 @@ def _tomorrow(today: date) -> str:
     return (today + timedelta(1)).isoformat()
 
 
-def _new(spark: SparkSession, archive: Archive, day: str, rules: Rules, rows: DataFrame) -> DataFrame:
-    """Each event once, without those that a day near it has: a letter may be decided again after midnight.
+def _near(archive: Archive, day: str, rules: Rules) -> list[Part]:
+    """Where its events may stand already: a letter may be decided again after midnight.
 
     Of later days only those that are compacted: the others look back at this one when their turn comes.
     """
     since, until = days_around(day, rules.lookback)
-    near = [
+    return [
         part for part in archive.parts() if since <= part.date < day or (part.is_compacted and day < part.date <= until)
     ]
-    return reading.unknown(reading.once(rows), reading.rows(spark, archive, near))
 
 
-def _folded(
-    spark: SparkSession, archive: Archive, day: str, parts: list[Part], change: Callable[[DataFrame], DataFrame]
-) -> Day:
-    """The parts of a day as one, changed so. What they were stays on the disk, see `_drop_old`."""
+def by_spark(spark: SparkSession, root: Path | str) -> Fold:
+    """For archives that no one machine reads in time."""
+    archive = Archive(root)
+
+    def fold(own: Sequence[Part], near: Sequence[Part], folder: Path) -> None:
+        rows = reading.unknown(
+            reading.once(reading.rows(spark, archive, [*own])), reading.rows(spark, archive, [*near])
+        )
+        _write_sorted(rows, own, folder)
+
+    return fold
+
+
+def _write_sorted(rows: DataFrame, of: Sequence[Part], folder: Path) -> None:
+    """A shuffle: where one task did all that was asked before, it had not memory enough for millions of rows."""
+    files = max(sum(part.rows for part in of) // ROWS_A_FILE, 1)
+    whole = rows.drop("event_date", "seg").repartition(files)
+    whole.sortWithinPartitions("failed_queue", "event_ts").write.parquet(str(folder))
+
+
+def _folded(archive: Archive, day: str, parts: Sequence[Part], write: Callable[[Path], None]) -> Day:
+    """The parts of a day as what `write` puts into a new folder. What they were stays on the disk, see `_drop_old`."""
     seg = f"c-{token()}"
     staged = archive.compacting / seg
-    files = max(sum(part.rows for part in parts) // ROWS_A_FILE, 1)
-    rows = change(reading.rows(spark, archive, parts)).drop("event_date", "seg")
-    rows.coalesce(files).sortWithinPartitions("failed_queue", "event_ts").write.parquet(str(staged))
+    write(staged)
     count = sum(pq.ParquetFile(file).metadata.num_rows for file in staged.glob("*.parquet"))
     if count:
         moved(staged, archive.compacted(day, seg))

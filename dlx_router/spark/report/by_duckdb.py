@@ -167,13 +167,20 @@ def _complete_ms(database: "DuckDBPyConnection", times: Times) -> int:
 
 def _load(database: "DuckDBPyConnection", times: Times) -> None:
     """The table `report_events`, and the view `letter_events` of it."""
-    for name in sql.NAMED:
-        database.execute(
-            f"CREATE TYPE {name}_name AS ENUM (SELECT DISTINCT {name} FROM raw_events WHERE {times.where()}"
-            f" AND {name} IS NOT NULL ORDER BY {name})"
-        )
+    for name, values in _named(database, times).items():
+        database.execute(f"CREATE TYPE {name}_name AS ENUM (SELECT unnest(?::VARCHAR[]))", [values])
     named = ", ".join(f"{name}::{name}_name AS {name}" for name in sql.NAMED)
     database.execute(
         f"CREATE TEMP TABLE report_events AS SELECT * REPLACE ({named}) FROM ({sql.EVENTS} WHERE {times.where()})"
     )
     database.execute(f"CREATE TEMP VIEW letter_events AS {sql.LETTER_EVENTS}")
+    errors = sql.ERRORS.replace("SELECT fingerprint,", "SELECT fingerprint::fingerprint_name AS fingerprint,")
+    database.execute(f"CREATE TEMP TABLE errors AS {errors} AND {times.where()} GROUP BY 1")
+    database.execute(f"CREATE TEMP VIEW bodies AS {sql.BODIES} AND {times.where()} GROUP BY letter")
+
+
+def _named(database: "DuckDBPyConnection", times: Times) -> dict[str, list[str]]:
+    """The values of those columns, sorted; all by one look at the files."""
+    each = ", ".join(f"list_sort(list(DISTINCT {name}) FILTER ({name} IS NOT NULL))" for name in sql.NAMED)
+    row = database.execute(f"SELECT {each} FROM raw_events WHERE {times.where()}").fetchone() or ()
+    return {name: values or [] for name, values in zip(sql.NAMED, row, strict=True)}

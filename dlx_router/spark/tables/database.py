@@ -24,13 +24,21 @@ from dlx_router.spark.tables import sql
 from dlx_router.spark.tables.dictionary import BY_NAME, duckdb_type, quoted
 
 MEMORY: Final = "2GB"
+_MEMORY_OF_A_DAY: Final = "1500MB"
 _FILE: Final = "_file"
 _PLACES: Final = {  # what stands in a file's path only
     "event_date": f"CAST(regexp_extract({_FILE}, '.*/event_date=([^/]+)/seg=[^/]+/[^/]+$', 1) AS DATE)",
     "seg": f"regexp_extract({_FILE}, '.*/seg=([^/]+)/[^/]+$', 1)",
 }
 _OK: Final = f"'{Signature.OK.value}'"
-_REPEATED: Final = "SELECT event_id FROM _raw GROUP BY event_id HAVING count(*) > 1"
+_SORTED: Final = (
+    "SELECT * EXCLUDE (event_date, seg) FROM events ORDER BY failed_queue NULLS FIRST, event_ts NULLS FIRST"
+)
+# Hardly any comes twice: hashes are counted of all, texts of those only that may.
+_REPEATED: Final = """\
+SELECT event_id FROM _raw
+WHERE hash(event_id) IN (SELECT hash(event_id) AS number FROM _raw GROUP BY number HAVING count(*) > 1)
+GROUP BY event_id HAVING count(*) > 1"""
 
 
 @contextmanager
@@ -56,6 +64,29 @@ def writable(root: Path | str, *, since: str = "") -> Iterator[duckdb.DuckDBPyCo
         yield db
 
 
+def fold(own: Sequence[Part], near_parts: Sequence[Part], folder: Path) -> None:
+    """Write the events of `own`, each once and none that the others have, as one sorted file into a new folder.
+
+    As `archive.compact.by_spark` does; columns that this version does not know are kept. ArchiveError.
+    """
+    files = [str(file) for part in own for file in part.files]
+    others = [str(file) for part in near_parts for file in part.files]
+    with connected(memory=_MEMORY_OF_A_DAY) as db:
+        try:
+            _define_events(db, files, [], others, kept=True)
+            folder.mkdir(parents=True)
+            rows = (
+                "SELECT * EXCLUDE (event_date, seg) FROM events ORDER BY failed_queue NULLS FIRST, event_ts NULLS FIRST"
+            )
+            db.execute(f"COPY ({rows}) TO {text(folder / 'part-0.parquet')} (FORMAT parquet, COMPRESSION zstd)")
+        except (duckdb.Error, OSError) as error:
+            where = own[0].folder
+            message = (
+                f"{where}: cannot be compacted: {in_a_line(error)}; `dlx-router pipeline verify` says what is wrong"
+            )
+            raise ArchiveError(message) from None
+
+
 def _defined(db: duckdb.DuckDBPyConnection, archive: Archive, *, since: str = "", kept: bool = False) -> list[str]:
     try:
         return _define(db, archive, since=since, kept=kept)
@@ -72,19 +103,31 @@ def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, since: str, kept
     _require_files(parts)
     raw, compacted = _files(parts, is_compacted=False), _files(parts, is_compacted=True)
     bad = [str(file) for folder in archive.bad_folders() for file in sorted(folder.glob("*.parquet"))]
-    columns = BY_NAME["events"].columns
-    _view(db, "_raw", _rows(db, raw, columns))
-    _view(db, "_compacted", _rows(db, compacted, columns))
+    _define_events(db, raw, compacted, _files(near(parts, every), is_compacted=True), kept=kept)
     _view(db, "raw_events", "SELECT * FROM _compacted UNION ALL BY NAME SELECT * FROM _raw")
-    db.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} _repeated AS {_REPEATED}")
-    _view(db, "_near", _rows(db, _files(near(parts, every), is_compacted=True), columns))
-    _view(db, "events", _once(has_raw=bool(raw), has_compacted=bool(compacted)))
     db.execute("CREATE TEMP MACRO unix_millis(moment) AS epoch_ms(moment)")
     _view(db, "letters", sql.LETTERS)
     _view(db, "groups", sql.GROUPS)
     _view(db, "bad_lines", _rows(db, bad, BY_NAME["bad_lines"].columns))
     _view(db, "segments", _segments(parts))
     return [*raw, *compacted, *bad]
+
+
+def _define_events(
+    db: duckdb.DuckDBPyConnection,
+    raw: Sequence[str],
+    compacted: Sequence[str],
+    near_files: Sequence[str],
+    *,
+    kept: bool,
+) -> None:
+    """The view `events`: all of `compacted`, and each of `raw` once that does not stand in `near_files`."""
+    columns = BY_NAME["events"].columns
+    _view(db, "_raw", _rows(db, raw, columns))
+    _view(db, "_compacted", _rows(db, compacted, columns))
+    db.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} _repeated AS {_REPEATED}")
+    _view(db, "_near", _rows(db, near_files, columns))
+    _view(db, "events", _once(has_raw=bool(raw), has_near=bool(near_files)))
 
 
 def _view(db: duckdb.DuckDBPyConnection, name: str, body: str) -> None:
@@ -161,7 +204,7 @@ def _member(value: str, field: t.StructField, members: dict[str, DuckDBPyType]) 
     return _as(f"{value}.{quoted(field.name)}", field.dataType, members.get(field.name))
 
 
-def _once(*, has_raw: bool, has_compacted: bool) -> str:
+def _once(*, has_raw: bool, has_near: bool) -> str:
     """Each event once, as `archive.reading` has it: of several the one that was decided first, a signed one before.
 
     One that nobody is known to have signed never stands for one that is.
@@ -173,7 +216,7 @@ def _once(*, has_raw: bool, has_compacted: bool) -> str:
         "EXISTS (SELECT 1 FROM _near WHERE _near.event_id = told.event_id AND"
         f" (_near.signature IS NULL OR _near.signature = {_OK} OR coalesce(told.signature, '') <> {_OK}))"
     )
-    unknown = f" AND NOT {known}" if has_compacted else ""
+    unknown = f" AND NOT {known}" if has_near else ""
     single = "NOT EXISTS (SELECT 1 FROM _repeated WHERE _repeated.event_id = told.event_id)"
     ranked = (
         f"SELECT *, row_number() OVER (PARTITION BY event_id ORDER BY {first}) AS _nth FROM _raw"

@@ -17,6 +17,7 @@ from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.compact import Rules, compact, erase
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.reading import read
+from dlx_router.spark.tables.database import fold
 from tests.spark.rows import AS_OF_MS
 from tests.spark.test_compact import Book
 from tools.pipeline import week
@@ -71,7 +72,7 @@ def test_groups_are_those_of_spark_before_and_after_days_are_compacted(book: Boo
     hours = aggregates.hours()
     for name, other in (("deaths", "deaths"), ("new_letters", "letters")):
         assert sum(row[name] for row in hours) == sum(row[other] for row in groups)
-    compact(book.spark, book.archive.root, Rules())
+    compact(fold, book.archive.root, Rules())
     assert keyed(aggregates.groups(as_of_ms=AS_OF_MS)) == by_spark(book) == truth
     assert aggregates.hours() == hours
 

@@ -27,6 +27,7 @@ from dlx_router.spark.recovery_windows import quiet_of
 from dlx_router.spark.report import by_duckdb, by_spark
 from dlx_router.spark.report.by_duckdb import Times
 from dlx_router.spark.report.data import NOTHING, ReportData
+from dlx_router.spark.tables.database import fold
 from tests.spark.rows import AS_OF_MS
 from tests.spark.test_compact import Book
 from tools.pipeline import week
@@ -136,7 +137,7 @@ def test_both_say_the_same_of_a_week_by_its_policies_before_and_after_it_is_comp
         with by_duckdb.opened(book.archive.root, Times(None, AS_OF_MS)) as opened:
             quiet = windows(opened.places(), judge)
             assert compared(opened.gathered(title="t", quiet=quiet, known=known)) == compared(expected)
-        compact(spark, book.archive.root, Rules())
+        compact(fold, book.archive.root, Rules())
 
 
 def test_only_events_of_the_time_that_is_asked_for_are_looked_at(spark: SparkSession, tmp_path: Path) -> None:

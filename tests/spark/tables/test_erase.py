@@ -15,6 +15,7 @@ from dlx_router.spark.archive.compact import Erased, Erasure, Rules, compact, er
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.sink import Sink
 from dlx_router.spark.archive.verify import verify
+from dlx_router.spark.tables.database import fold
 from tests.spark.tables.scene import HOUR_MS, MONDAY_MS, Written, event
 from tests.spark.tables.test_sql import pipeline
 
@@ -111,7 +112,7 @@ def test_what_is_too_old_is_gone_with_its_lines_that_are_no_events(spark: "Spark
     with written.archive.lease("ingest"):  # the next one does this when it begins
         written.archive.clear()
         shutil.rmtree(written.archive.work)
-    compact(spark, root, Rules(keep=30), now=late)
+    compact(fold, root, Rules(keep=30), now=late)
     assert (standing_in(root, ANNA), standing_in(root, BERT)) == ([], [])
     assert verify(root).findings == ()
 

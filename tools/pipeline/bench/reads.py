@@ -26,6 +26,7 @@ from dlx_router.spark.backtest.run import backtest
 from dlx_router.spark.redrive.plan import Choice, Target, freeze
 from dlx_router.spark.redrive.run import Way, run
 from dlx_router.spark.session import build_session
+from dlx_router.spark.tables.database import fold
 from tests.support.client import Client
 from tools.pipeline.bench.ingest import options
 from tools.pipeline.week import BETTER, MONDAY_MS, NOW
@@ -100,10 +101,10 @@ def groups(spark: SparkSession, root: Path, cores: int, times: int) -> dict[str,
     return {"first_s": cold, "seconds": warm, "duckdb_s": peer, "aggregates_first_s": made, "aggregates_s": kept}
 
 
-def compacted(spark: SparkSession, root: Path) -> dict[str, float]:
+def compacted(root: Path) -> dict[str, float]:
     """All days as one sorted file each."""
     began = time.monotonic()
-    done = compact(spark, root, Rules(), now=datetime.fromtimestamp(AS_OF_MS / 1000 + 86_400, UTC))
+    done = compact(fold, root, Rules(), now=datetime.fromtimestamp(AS_OF_MS / 1000 + 86_400, UTC))
     return {"events": done.events, "seconds": time.monotonic() - began}
 
 
@@ -156,7 +157,7 @@ def reads(url: str, root: Path, cores: int, *, first: bool, long: bool) -> dict[
     try:
         if first:
             part("fresh", lambda: groups(spark, root, cores, times))
-            part("compact", lambda: compacted(spark, root))
+            part("compact", lambda: compacted(root))
         part("groups", lambda: groups(spark, root, cores, times))
         if not long:
             part("backtest", lambda: judged(read(spark, root), cores))
