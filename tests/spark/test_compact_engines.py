@@ -34,9 +34,11 @@ def test_both_make_the_same_days(spark: "SparkSession", tmp_path: Path, seed: in
     other = tmp_path / "other"
     shutil.copytree(book.archive.root, other)
     folds: list[tuple[Path, Fold]] = [(book.archive.root, fold), (other, by_spark(spark, other))]
+    compacted = 0
     for days in (1, 30):  # some days are compacted when those behind them come
         now = datetime.fromtimestamp((MONDAY_MS + days * DAY_MS) / 1000, UTC)
         done = [compact(how, root, Rules(), now=now) for root, how in folds]
         assert done[0] == done[1]
+        compacted += done[0].events
         assert rows(spark, book.archive.root) == rows(spark, other)
-    assert done[0].events
+    assert compacted
