@@ -27,7 +27,7 @@ KEPT_S: Final = 2.0
 LONGEST_S: Final = 10.0  # after that a link that was revoked elsewhere shows nothing, however long a question takes
 _SHARE: Final = 20
 _NOT_FOUND: Final = 404
-_LATER: Final = frozenset({429, 503})
+_LATER: Final = 503
 PUBLIC: Final[Caller] = caller("(public page)", Role.VIEWER, match="")  # no queue has this name: it sees none
 _FORGOTTEN: Final = {"state": "forgotten", "first_ms": None, "last_ms": None, "lying": 0, "deaths": 0}
 Kept = dict[tuple[str, str], tuple[float, Any]]
@@ -53,9 +53,9 @@ async def answer(app: Any, scope: Scope, receive: Receive, send: Send) -> None: 
 
 def refusal(status: int) -> Answer:
     """An error, without its reason."""
-    if status in _LATER:
-        return refused(status, LATER, retry_after_s=2)
-    return refused(_NOT_FOUND, NOTHING)
+    if status == _NOT_FOUND:
+        return refused(_NOT_FOUND, NOTHING)
+    return refused(_LATER, LATER, retry_after_s=2)
 
 
 def forget(given: Context, vhost: str) -> None:

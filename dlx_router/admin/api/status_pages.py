@@ -37,7 +37,7 @@ class NewStatusPage(BaseModel, extra="forbid"):
     """What the page says further. It is public, and stands in the journal: write no secrets."""
 
     note: str = Field("", max_length=MAX_NOTE)
-    shows_error: bool = Field(default=False, description="The type of the error and its message without what varies, too.")
+    shows_error: bool = Field(default=False, description="The error's type, and its message without what varies.")
 
 
 class StatusPage(BaseModel):
