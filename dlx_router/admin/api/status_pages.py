@@ -30,6 +30,7 @@ router = APIRouter(tags=["status pages"])
 SEEN_S: Final = 5.0
 LOOK_S: Final = 0.05
 MAX_BY: Final = 80
+_SHARING: Final = ("by", "shared_ms", "note", "shows_error")
 GroupId = Annotated[str, Path(max_length=64)]
 
 
@@ -100,7 +101,7 @@ async def page(given: Given, who: Viewer, group_id: GroupId) -> Response:
     if known:
         return Answer(_document(*known[0]))
     row = await group_row(given, who, group_id)
-    nothing = dict.fromkeys(("by", "shared_ms", "note", "shows_error"))
+    nothing = dict.fromkeys(_SHARING)
     return Answer({**_whose(row["id"], row["vhost"], row["failed_queue"]), "is_shared": False, **nothing})
 
 
@@ -183,12 +184,11 @@ def _whose(group: str, vhost: str, queue: str) -> dict[str, str]:
 
 
 def _document(vhost: str, shared: SharedPage) -> dict[str, Any]:
-    said = ("by", "shared_ms", "note", "shows_error")
     document = shared.document
     return {
         **_whose(shared.group, vhost, shared.queue),
         "is_shared": True,
-        **{name: document[name] for name in said},
+        **{name: document[name] for name in _SHARING},
     }
 
 
