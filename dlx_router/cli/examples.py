@@ -52,6 +52,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "groups": ("dlx-router groups --queue orders.new --state open", f"dlx-router groups show {_GROUP}"),
     "groups show": (f"dlx-router groups show {_GROUP}",),
     "groups ignore": (f"dlx-router groups ignore {_GROUP} --until 2d --note 'fixed in 1.4'",),
+    "groups share": (
+        f"dlx-router groups share {_GROUP} --note 'We are at it.'",
+        f"dlx-router groups share {_GROUP} --show-error --yes --json",
+    ),
+    "groups unshare": (f"dlx-router groups unshare {_GROUP}",),
+    "groups shared": ("dlx-router groups shared", "dlx-router groups shared --json"),
     "groups resolve": (f"dlx-router groups resolve {_GROUP} --note 'fixed in 1.4'",),
     "groups open": (f"dlx-router groups open {_GROUP}",),
     "searches": ("dlx-router searches", "dlx-router searches save 'Late orders' --filter queue=orders.new"),

@@ -21,6 +21,7 @@ from dlx_router.cli import (
     operator_commands,
     searches,
     status,
+    status_pages,
     webhooks,
 )
 from dlx_router.cli.pipeline import analysis_commands, archive_commands, table_commands
@@ -75,6 +76,8 @@ app.add_typer(policy_commands.app, name="policy")
 operator_commands.add_to(app)
 letters.app.command()(letter_comments.comment)
 app.add_typer(letters.app, name="letters")
+for command in (status_pages.share, status_pages.unshare, status_pages.shared):
+    groups.app.command()(command)
 app.add_typer(groups.app, name="groups")
 app.add_typer(searches.app, name="searches")
 app.command()(groups.queues)

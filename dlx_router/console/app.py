@@ -15,10 +15,22 @@ from dlx_router.config.api_access.allowed_hosts import Hosts
 from dlx_router.console.asking import Page, endpoint, trouble
 from dlx_router.console.assets import Assets
 from dlx_router.console.guard import Guard
-from dlx_router.console.pages import groups, letters, login, overview, policies, revisions, searches, tasks, time_zone
+from dlx_router.console.pages import (
+    groups,
+    letters,
+    login,
+    overview,
+    policies,
+    revisions,
+    searches,
+    status_pages,
+    tasks,
+    time_zone,
+)
 from dlx_router.console.rendering import environment
 from dlx_router.console.router_api import ApiError, RouterApi
 from dlx_router.console.who import Console
+from dlx_router.core.status_pages import without_token
 from dlx_router.telemetry.logs import log
 
 PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
@@ -26,6 +38,8 @@ PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/groups", groups.groups),
     ("GET", "/groups/{group_id}", groups.group),
     ("POST", "/groups/{group_id}", groups.change_group),
+    ("POST", "/groups/{group_id}/share", status_pages.share),
+    ("POST", "/groups/{group_id}/unshare", status_pages.revoke),
     ("GET", "/letters", letters.letters),
     ("GET", "/letters/{letter_id}", letters.letter),
     ("POST", "/letters/{letter_id}/send-back", letters.send_back),
@@ -63,6 +77,7 @@ def create_app(
     assets = Assets()
     console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure, carried, sealed)
     pages = [Route(path, endpoint(console, shows), methods=[method]) for method, path, shows in PAGES]
+    pages.append(Route("/status/{token:path}", status_pages.public_page(console), methods=["GET"]))
     routes: list[BaseRoute] = [
         Route("/static/{name}", assets.serve),
         Route("/login", login.login(console), methods=["GET", "POST"]),
@@ -100,7 +115,8 @@ def _missing(console: Console) -> Callable[[Request, Exception], Awaitable[Respo
 def _broken(console: Console) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(request: Request, error: Exception) -> Response:
         """A fault of ours: the log has it, the page does not."""
-        log.error("console.failed", method=request.method, path=request.url.path, error=repr(error), exc_info=error)
+        path = without_token(request.url.path)
+        log.error("console.failed", method=request.method, path=path, error=repr(error), exc_info=error)
         return trouble(console, request, ApiError(500, "a fault of the console; its log says more"))
 
     return answer

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dlx_router.core import status_pages
 from dlx_router.core.saved_searches import ACTIONS, read
 
 _ONE_TASK: Final = "task."
@@ -19,8 +20,8 @@ def audit_details(audit: Mapping[str, Any]) -> dict[str, Any]:
     task, message, search = task_of(audit), audit["details"].get("message"), _search(audit)
     if isinstance(message, dict):
         return {"to": audit["details"].get("to"), **{name: message.get(name) for name in ("kind", "count", "id")}}
-    if search is not None:
-        return search
+    if (short := search or _page(audit)) is not None:
+        return short
     if task is None:
         return {name: value for name, value in audit["details"].items() if value not in (None, "")}
     spec, counts = task["spec"], task.get("counts")
@@ -43,3 +44,21 @@ def _search(audit: Mapping[str, Any]) -> dict[str, Any] | None:
         return {"searches": len(searches)}
     saved = read(search)
     return None if saved is None else {"search": saved.name, "page": saved.page, **saved.filter}
+
+
+def _page(audit: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A status page by its group and queue; all of them by their number. None where it tells of none."""
+    if audit["action"] not in status_pages.ACTIONS:
+        return None
+    pages = audit["details"].get("pages")
+    if isinstance(pages, list):
+        return {"pages": len(pages)}
+    page = status_pages.read(audit["details"].get("page"))
+    if page is None:
+        return None
+    return {
+        "group": page.group,
+        "queue": page.queue,
+        "error": "shown" if page.shows_error else "not shown",
+        "note": page.note,
+    }

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.index import revisions, schema, sent, telling
+from dlx_router.index import hours, revisions, schema, sent, telling
 from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
@@ -216,6 +216,11 @@ class Reader:
         """What our routers wrote down since then under these actions, the oldest first."""
         with self._asking() as ask:
             return telling.audits_of(ask, vhost, actions, since_ms)
+
+    def deaths_by_hour(self, group: str, until_ms: int) -> hours.Course:
+        """How often letters of a group died in each hour of the day before a moment."""
+        with self._asking() as ask:
+            return hours.deaths_by_hour(ask, group, until_ms)
 
     def came_back(self, tasks: Sequence[str], *, elsewhere: bool) -> dict[str, int]:
         """Of letters that redrive tasks sent: how many died again, by task; see `sent.came_back`."""

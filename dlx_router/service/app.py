@@ -23,7 +23,7 @@ from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.clock import CLOCK
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.sources.attach import Wanted
-from dlx_router.service.upkeep import clock_watch, oldest_letter, saved_searches
+from dlx_router.service.upkeep import clock_watch, oldest_letter, renewal
 from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift
 from dlx_router.service.upkeep.revision_audits import RevisionAudits
@@ -174,7 +174,7 @@ class App:
             *self._webhooks(index),
             asyncio.create_task(keep("revisions", self._revision_audits(index).watch)),
             asyncio.create_task(keep("ageing", lambda: oldest_letter.watch(index, self.attendants, self.metrics))),
-            asyncio.create_task(keep("searches", lambda: saved_searches.watch(index, self.attendants, self.router_id))),
+            asyncio.create_task(keep("renewal", lambda: renewal.watch(index, self.attendants, self.router_id))),
         ]
 
     async def _watch_clock(self) -> None:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from dlx_router.admin.api import groups, leases, letters, policies, queues, searches, sessions, tasks
+from dlx_router.admin.api import groups, leases, letters, policies, queues, searches, sessions, status_pages, tasks
 from dlx_router.admin.api.answers import LETTERS_BYTES, PLAIN, Answer, Takes
 from dlx_router.admin.api.app import create_app
 from dlx_router.admin.api.asgi import WAITING
@@ -36,7 +36,8 @@ tokens:
   - {{name: olga, token: {OLGA}, role: operator}}
   - {{name: bob, token: {BOB}, role: operator, vhost: b}}
 """
-REAL: Final = tuple(module.router for module in (queues, groups, letters, searches, policies, tasks, leases, sessions))
+MODULES: Final = (queues, groups, letters, searches, status_pages, policies, tasks, leases, sessions)
+REAL: Final = tuple(module.router for module in MODULES)
 echo = APIRouter()
 
 

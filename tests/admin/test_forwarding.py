@@ -442,6 +442,7 @@ BODIES: Final = {
     "/api/v1/edits": {"queue": "q", "id": "a", "text": "x"},
     "/api/v1/queues/import": {"queue": "q"},
     "/api/v1/groups/{group_id}": {"state": "open"},
+    "/api/v1/groups/{group_id}/status-page": {},
     "/api/v1/searches": {"name": "late", "page": "letters", "filter": {}},
     "/api/v1/letters/{letter_id}/comments": {"text": "x"},
     "/api/v1/queues/{queue}/receive": {},

@@ -283,6 +283,22 @@ SEARCHES: Final[list[dict[str, Any]]] = [
         ("Late orders", "letters", {"q": "timeout", "queue": LONG, "state": "dead", "since_ms": NOW_MS - 86_400_000}),
     )
 ]
+SHARED: Final[dict[str, Any]] = {
+    "group": GROUP,
+    "vhost": "/",
+    "queue": QUEUE,
+    "is_shared": True,
+    "by": "ann",
+    "shared_ms": NOW_MS - 7_200_000,
+    "note": "We are at it; orders of this morning are late.",
+    "shows_error": False,
+}
+NEW_LINK: Final = {
+    **SHARED,
+    "token": "r4nd0m" * 7 + "x",
+    "path": f"/status/{'r4nd0m' * 7}x",
+    "url": f"https://dlx.example.com/status/{'r4nd0m' * 7}x",
+}
 QUEUES: Final[dict[str, Any]] = {
     "failed": [
         {
@@ -424,6 +440,8 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "/queues": QUEUES,
     "/groups": {"groups": [GROUP_OF_IT], "next": None, "missing": {}},
     f"/groups/{GROUP}": GROUP_OF_IT,
+    f"/groups/{GROUP}/status-page": SHARED,
+    "/status-pages": {"pages": [SHARED, {**SHARED, "group": OTHER_GROUP, "queue": LONG}], "missing": {}},
     "/letters": {"letters": [letter(), WAITING], "next": None, "missing": {}},
     f"/letters/{LETTER}": {"letters": [WHOLE]},
     "/tasks": {"tasks": [task(), DRY, STOPPED]},
@@ -467,6 +485,9 @@ EDITED: Final = task(
 )
 
 
+MADE: Final = {"/searches": SEARCHES[1], f"/groups/{GROUP}/status-page": NEW_LINK}  # by a POST
+
+
 class Terminal(io.StringIO):
     """A stream behind which somebody sits."""
 
@@ -485,7 +506,7 @@ class _Answers(BaseHTTPRequestHandler):
         overrides = {name: value for name, value in asked.items() if name in STARTED["spec"]}
         back = STARTED["came_back"] if asked.get("kind", "redrive") == "redrive" else None
         started = {**STARTED, "spec": {**STARTED["spec"], **overrides}, "came_back": back}
-        self._answer({**self.answers, "/tasks": started, "/edits": {**EDITED}, "/searches": SEARCHES[1]})
+        self._answer({**self.answers, "/tasks": started, "/edits": {**EDITED}, **MADE})
 
     def do_PATCH(self) -> None:
         self.do_POST()

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 from pydantic import TypeAdapter
 
-from dlx_router.admin.api import models, revisions, searches, tasks
+from dlx_router.admin.api import models, revisions, searches, status_pages, tasks
 from dlx_router.broker.administration import Snapshot, Standing
 from dlx_router.cli import provisioning, timestamps, webhooks
 from dlx_router.cli.doctor import command as doctor
@@ -104,6 +104,10 @@ SCREENS: Final[dict[str, list[str] | Callable[[], None]]] = {
     "groups": ["groups"],
     "groups-show": ["groups", "show", GROUP],
     "groups-resolve": ["groups", "resolve", GROUP, "--yes"],
+    "groups-share": ["groups", "share", GROUP, "--note", "We are at it.", "--yes"],
+    "groups-share-asks": ["groups", "share", GROUP, "--show-error"],
+    "groups-shared": ["groups", "shared"],
+    "groups-unshare": ["groups", "unshare", GROUP, "--yes"],
     "searches": ["searches"],
     "searches-save": ["searches", "save", "Late orders", "--filter", f"queue={QUEUE}"],
     "searches-delete": ["searches", "delete", "Late orders"],
@@ -140,6 +144,7 @@ SCREENS: Final[dict[str, list[str] | Callable[[], None]]] = {
 ENDS: Final = dict.fromkeys(SCREENS, 0) | {
     "status": 1,
     "redrive-start-asks": 1,
+    "groups-share-asks": 1,
     "edit-asks": 1,
     "policy-lint": 1,
     "policy-test": 1,
@@ -284,6 +289,8 @@ def test_the_answers_are_those_of_the_api() -> None:
         ("/audits", models.Audits),
         ("/status", models.Status),
         ("/searches", searches.Searches),
+        ("/status-pages", status_pages.StatusPages),
+        (f"/groups/{GROUP}/status-page", status_pages.StatusPage),
         ("/tasks/preview", tasks.Preview),
         ("/policies", models.Policies),
         (f"/letters/{LETTER}", models.LetterCopies),
@@ -292,6 +299,7 @@ def test_the_answers_are_those_of_the_api() -> None:
     ):
         read = TypeAdapter(model).validate_python(answers[path])
         assert set(read.model_dump()) == set(answers[path]), path
+    assert {*status_pages.NewLink.model_fields} == {*recorded.NEW_LINK}
     assert {*tasks.OneTask.model_fields} == {*recorded.task()}
     assert {*models.WholeLetter.model_fields} == {*recorded.WHOLE}
     assert {*models.Group.model_fields} == {*recorded.GROUP_OF_IT}

@@ -16,6 +16,8 @@ from dlx_router.console.router_api import RouterApi
 TOKEN: Final = "olga-" + "o" * 20
 WHEN: Final = 1_700_000_000_000
 HOME: Final = "http://127.0.0.1:9718"
+LINK: Final = "r4nd0m" * 7 + "x"
+NEW_LINK: Final = {"token": LINK, "path": f"/status/{LINK}", "url": f"/status/{LINK}"}
 LEASE: Final = "9c" * 12
 
 
@@ -169,6 +171,17 @@ def task(text: str, **changed: Any) -> dict[str, Any]:
     }
 
 
+def shared_page(text: str) -> dict[str, Any]:
+    whose = {"group": "g1-1", "vhost": text, "queue": text}
+    return {**whose, "is_shared": True, "by": text, "shared_ms": WHEN, "note": text, "shows_error": True}
+
+
+def public_status(text: str) -> dict[str, Any]:
+    texts = dict.fromkeys(("queue", "reason", "error_type", "message", "note"), text)
+    counts = {"first_ms": WHEN, "last_ms": WHEN, "lying": 3, "deaths": 7, "hours": [0] * 23 + [7], "is_part": True}
+    return {**texts, **counts, "state": "open", "made_ms": WHEN}
+
+
 def saved_search(text: str) -> dict[str, Any]:
     wanted = {"q": text, "queue": text, "since_ms": WHEN, "order": "oldest"}
     return {
@@ -185,14 +198,16 @@ def saved_search(text: str) -> dict[str, Any]:
 class Liar:
     """An ASGI app. `text` stands wherever others write; `role` is that of the token; `asked` has each change.
 
-    `changed` is what its task says otherwise, `details` those of an audit about a task.
+    `changed` is what its task says otherwise, `details` those of an audit about a task. `status_asked`: how often the
+    status of a link was asked for; `status_refused`: how that is answered, if not by the status.
     """
 
     def __init__(self, text: str = "plain", role: str = "operator") -> None:
         self.text, self.role = text, role
         self.tokens = {TOKEN}
         self.asked: list[tuple[str, str, Any]] = []
-        self.padding = 0
+        self.padding = self.status_asked = 0
+        self.is_shared, self.status_refused = True, 0
         self.header = ""
         self.changed: dict[str, Any] = {}
         self.details: dict[str, Any] = {}
@@ -243,6 +258,8 @@ class Liar:
             "/queues": {"failed": [failed], "lying": [place], "missing": missing},
             "/groups": {"groups": [group(text)], "next": 50, "missing": missing},
             "/groups/g1-1": group(text),
+            "/groups/g1-1/status-page": {**shared_page(text), "is_shared": self.is_shared},
+            f"/status/{LINK}": public_status(text),
             "/letters": {"letters": [letter(text)], "next": "~e30", "missing": missing},
             "/tasks": {"tasks": [task(text)]},
             "/edits": task(text),
@@ -279,7 +296,10 @@ class Liar:
         headers = dict(scope["headers"])
         token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
         status, document = 200, self.answers(path)
-        if path != "/readyz" and token not in self.tokens:
+        if path.startswith("/status/"):
+            self.status_asked += 1
+            status = self.status_refused or status
+        if path not in {"/readyz", f"/status/{LINK}"} and token not in self.tokens:
             status, document = 401, {"error": "the token is not valid", "problems": []}
         elif document is None:
             status, document = 404, {"error": f"there is no {self.text}", "problems": []}
@@ -288,6 +308,7 @@ class Liar:
             self.asked.append((scope["method"], path, json.loads(body)))
             document = task(self.text) if path in {"/tasks", "/edits"} else document
             document = saved_search(self.text) if path == "/searches" else document
+            document = {**document, **NEW_LINK} if path.endswith("/status-page") else document
         data = json.dumps({**document, "padding": "x" * self.padding}).encode()
         await send(
             {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}

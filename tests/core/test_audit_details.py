@@ -1,6 +1,6 @@
 """What a line of an audit says, whatever the journal holds."""
 
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +17,19 @@ TASK: dict[str, Any] = {
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(), lambda children: st.dictionaries(st.text(), children)
 )
+
+
+PAGE: Final = {
+    "digest": "0" * 64, "group": "g1-1", "queue": "orders", "reason": "rejected", "note": "We are at it.",
+    "shows_error": True, "by": "ann", "shared_ms": 1,
+}  # fmt: skip
+
+
+def test_a_status_page_is_told_by_its_group_and_many_by_their_number_and_never_by_their_digests() -> None:
+    for action in ("page.shared", "page.revoked"):
+        shown = audit_details({"action": action, "details": {"page": PAGE}})
+        assert shown == {"group": "g1-1", "queue": "orders", "error": "shown", "note": "We are at it."}
+    assert audit_details({"action": "page.kept", "details": {"pages": [PAGE, PAGE], "kept_ms": 1}}) == {"pages": 2}
 
 
 def test_a_task_is_told_by_what_it_is_and_nothing_else() -> None:
@@ -47,7 +60,9 @@ def test_what_is_empty_is_left_out() -> None:
 
 
 @given(
-    st.sampled_from(("task.done", "group.set", "webhook.done", "search.saved", "search.kept")),
+    st.sampled_from(
+        ("task.done", "group.set", "webhook.done", "search.saved", "search.kept", "page.shared", "page.kept")
+    ),
     st.dictionaries(st.text(), JSON),
     JSON,
 )
@@ -56,7 +71,7 @@ def test_whatever_stands_there_is_told(action: str, details: dict[str, Any], tas
         details,
         {**details, "task": task},
         {**details, "task": {"id": task, "spec": {}, "counts": task}},
-        {**details, "search": task, "searches": task},
+        {**details, "search": task, "searches": task, "page": task, "pages": task},
     ):
         shown = audit_details({"action": action, "details": variant})
         assert all(isinstance(plain(value), str) for value in shown.values())

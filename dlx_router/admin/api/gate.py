@@ -2,7 +2,8 @@
 
 A router that listens on loopback asks for no token unless API_TOKENS_FILE is set; then whoever came by a name that is
 no loopback's is refused, because that is a page in somebody's browser. So is whoever changes something for a page of
-another origin, with or without a token. What another replica hands over has no token: it is sealed (envelope.py).
+another origin, with or without a token. What another replica hands over has no token: it is sealed (envelope.py). The
+status of a shared group is read without one, and nothing else is (public.py).
 """
 
 import time
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope, Send
 
-from dlx_router.admin.api import envelope
+from dlx_router.admin.api import envelope, public
 from dlx_router.admin.api.answers import Answer, refused
 from dlx_router.admin.api.asgi import CALLER, WAITING, send_answer
 from dlx_router.admin.api.context import Context
@@ -39,7 +40,7 @@ class Gate:
         self._app, self._leaders, self._context = app, leaders, context
         self._seen, self._once = Seen(), Once()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client → tokens left, since
-        self._inside = 0
+        self._inside = self._public = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,8 +55,20 @@ class Gate:
             await answer(scope, receive, send)
             return
         scope[CALLER], scope[WAITING] = who, Waiting(self, scope)
+        receive = _Bounded(receive, self._context.max_body_bytes)
         with self.inside():
-            await self._app(scope, _Bounded(receive, self._context.max_body_bytes), send)
+            await (self._publicly if who is public.PUBLIC else self._app)(scope, receive, send)
+
+    async def _publicly(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """For people without a token: a few at once, so that they keep nobody else out."""
+        if self._public >= public.AT_ONCE:
+            await public.refusal(503)(scope, receive, send)
+            return
+        self._public += 1
+        try:
+            await public.answer(self._app, scope, receive, send)
+        finally:
+            self._public -= 1
 
     @contextmanager
     def inside(self, by: int = 1) -> Iterator[None]:
@@ -107,6 +120,8 @@ class Gate:
 
     def _who(self, scope: Scope) -> tuple[Caller | None, Answer | None]:
         context, tokens = self._context, self._context.tokens
+        if context.has_console and public.is_asked(scope):
+            return public.PUBLIC, None
         scheme, _, token = _header(scope, b"authorization").partition(" ")
         if is_pass(token.strip()):
             passed = context.passes.caller(token.strip(), tokens, wall_ms())

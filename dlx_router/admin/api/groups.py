@@ -47,13 +47,13 @@ async def groups(  # noqa: PLR0913, PLR0917 - each is a filter
 @router.get("/groups/{group_id}", response_model=models.Group)
 async def group(given: Given, who: Viewer, group_id: str) -> Response:
     """One group."""
-    return Answer(await _group_row(given, who, group_id))
+    return Answer(await group_row(given, who, group_id))
 
 
 @router.patch("/groups/{group_id}", response_model=models.Group, responses=CONFLICT)
 async def change(given: Given, who: Operator, group_id: str, wanted: models.GroupChange) -> Response:
     """Set its state or note. The journal has it when this answers, and the index almost always."""
-    row = await _group_row(given, who, group_id)
+    row = await group_row(given, who, group_id)
     details: dict[str, Any] = {"group": row["id"], **wanted.model_dump(exclude_unset=True)}
     if len(details) == 1:
         raise refuse(409, "nothing to change; name state, until_ms or note")
@@ -67,7 +67,8 @@ async def change(given: Given, who: Operator, group_id: str, wanted: models.Grou
     return Answer(await _changed(given, who, group_id, wanted))
 
 
-async def _group_row(given: Context, who: Caller, group_id: str) -> dict[str, Any]:
+async def group_row(given: Context, who: Caller, group_id: str) -> dict[str, Any]:
+    """The group as the index has it; 404 where it knows none that this caller may see."""
     sees = sees_of(given, who)
     row = await asked(given, lambda reader: reader.group(group_id, sees))
     if row is None:
@@ -79,7 +80,7 @@ async def _changed(given: Context, who: Caller, group_id: str, wanted: models.Gr
     """The group once the index has read the change; after some seconds as it is, since the journal has it."""
     deadline = asyncio.get_running_loop().time() + SEEN_S
     while True:
-        row = await _group_row(given, who, group_id)
+        row = await group_row(given, who, group_id)
         done = wanted.state in {None, row["state"]} and (wanted.note is None or (row["note"] or "") == wanted.note)
         if done or asyncio.get_running_loop().time() > deadline:
             return row

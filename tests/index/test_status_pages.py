@@ -1,0 +1,258 @@
+"""Status pages over the API: who may share, how many, what a link tells, and that replicas and restarts agree."""
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from dlx_router.admin.api import public
+from dlx_router.core.signature import Signature
+from dlx_router.core.status_pages import ACTIONS, MAX_NOTE, MOST, digest_of, left
+from dlx_router.index.hours import HOURS
+from dlx_router.index.reader import Reader
+from dlx_router.index.store import Message, Store
+from dlx_router.journal.audit import audit
+from tests.index.conftest import POLICIES, Desk
+from tests.support.bulk import dying_queue, pour
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+OLGA, VIC, SID = "olga-" + "o" * 20, "vic-" + "v" * 20, "sid-" + "s" * 20
+TOKENS: Final = f"""
+tokens:
+  - {{name: olga, token: {OLGA}, role: operator}}
+  - {{name: vic, token: {VIC}, role: viewer}}
+  - {{name: sid, token: {SID}, role: operator, match: "orders.#"}}
+"""
+SAYS: Final = {
+    "queue", "reason", "error_type", "message", "state", "first_ms", "last_ms", "lying", "deaths", "hours", "is_part",
+    "note", "made_ms",
+}  # fmt: skip
+
+
+def ask(router: Router, path: str, method: str = "GET", token: str = OLGA, **how: Any) -> tuple[int, Any]:
+    url, headers = f"http://127.0.0.1:{router.port}/api/v1{path}", {"authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.request(method, url, headers=headers, timeout=20, trust_env=False, verify=NO_TLS, **how)
+    except httpx.TransportError as error:
+        return 0, repr(error)
+    return answer.status_code, answer.json()
+
+
+def page_of(group: str) -> str:
+    return f"/groups/{group}/status-page"
+
+
+def a_group(desk: Desk, queue: str) -> str:
+    """Of one letter whose error and headers hold what is nobody's business."""
+    desk.work(queue)
+    declared = {"x-error-type": "TimeoutError", "x-error-message": "order 17 timed out", "secret-header": "s3cret"}
+    desk.kill(queue, "s3cret body", headers=declared)
+    desk.letters(1, queue=queue)
+    group: str = desk.groups(queue)[0]["id"]
+    return group
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_page_says_what_is_so_and_no_word_more(desk: Desk) -> None:
+    group = a_group(desk, "pub.orders")
+    path = page_of(group)
+    assert desk.get(path)[1]["is_shared"] is False
+    status, made = desk.ask("POST", path, json={"note": " We know. "})
+    assert (status, made["is_shared"], made["by"], made["url"]) == (201, True, "local", f"/status/{made['token']}")
+    assert len(made["token"]) == 43
+    shown = desk.get(path)[1]
+    assert shown == {name: value for name, value in made.items() if name not in {"token", "path", "url"}}
+    assert group in [page["group"] for page in desk.get("/status-pages")[1]["pages"]]
+    status, told = desk.get(f"/status/{made['token']}")
+    assert (status, {*told}) == (200, SAYS)
+    assert (told["queue"], told["reason"], told["state"], told["note"]) == (
+        "pub.orders",
+        "rejected",
+        "open",
+        "We know.",
+    )
+    assert (told["lying"], told["deaths"], told["error_type"], told["message"]) == (1, 1, None, None)
+    assert (len(told["hours"]), sum(told["hours"]), told["is_part"]) == (HOURS, 1, False)
+    assert told["first_ms"] <= told["last_ms"] <= told["made_ms"]
+    assert "s3cret" not in str(told)
+    assert desk.ask("PATCH", f"/groups/{group}", json={"state": "resolved"})[0] == 200
+    eventually(lambda: desk.get(f"/status/{made['token']}")[1]["state"] == "resolved", 15)
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_link_is_told_once_revoked_at_once_and_another_one_made(desk: Desk) -> None:
+    path = page_of(a_group(desk, "pub.again"))
+    made = desk.ask("POST", path, json={})[1]
+    status, answer = desk.ask("POST", path, json={})
+    assert (status, "'local' has shared a page of group" in answer["error"]) == (409, True)
+    assert desk.get(f"/status/{made['token']}")[0] == 200
+    assert desk.ask("DELETE", path)[0] == 200
+    assert desk.get(f"/status/{made['token']}") == (404, {"error": public.NOTHING, "problems": []})
+    assert (desk.ask("DELETE", path)[0], desk.get(path)[1]["is_shared"]) == (404, False)
+    again = desk.ask("POST", path, json={"shows_error": True})[1]
+    assert again["token"] != made["token"]
+    told = desk.get(f"/status/{again['token']}")[1]
+    assert (told["error_type"], "17" in told["message"], "timed out" in told["message"]) == (
+        "TimeoutError",
+        False,
+        True,
+    )
+    audits = desk.get("/audits")[1]["audits"]
+    did = [entry["action"] for entry in audits if entry["details"].get("page", {}).get("queue") == "pub.again"]
+    assert did == ["page.shared", "page.revoked", "page.shared"]
+    for token in (made["token"], again["token"]):
+        assert token not in str(audits)
+        assert token not in desk.router.output
+
+
+@pytest.mark.usefixtures("newest")
+def test_what_cannot_be_shared_so_is_refused(desk: Desk) -> None:
+    desk.work("pub.odd")
+    desk.kill("pub.odd", "a")
+    desk.letters(1, queue="pub.odd")
+    path = page_of(desk.groups("pub.odd")[0]["id"])
+    for wanted in ({"note": "x" * (MAX_NOTE + 1)}, {"note": 7}, {"shows_error": "perhaps"}, {"more": 1}, None, []):
+        assert desk.ask("POST", path, json=wanted)[0] == 422, wanted
+    assert desk.get(path)[1]["is_shared"] is False
+    assert desk.ask("POST", page_of("g1-nobody"), json={})[0] == 404
+    assert desk.get(page_of("g1-nobody"))[0] == 404
+    assert desk.get(page_of("x" * 65))[0] == 422
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
+def test_at_most_so_many_groups_of_a_vhost_are_shared(desk: Desk) -> None:
+    queues = [f"many.q{number}" for number in range(MOST + 1)]
+    for queue in queues:
+        desk.work(queue)
+        desk.kill(queue, "a")
+    status, answer = 0, dict[str, Any]()
+
+    def groups() -> list[str]:
+        rows = [row for row in desk.get("/groups", limit=500)[1]["groups"] if row["failed_queue"].startswith("many.")]
+        return [row["id"] for row in rows] if len(rows) == len(queues) else []
+
+    shared = eventually(groups, 40)
+    for group in shared:
+        status, answer = desk.ask("POST", page_of(group), json={})
+    assert (status, f"has {MOST} status pages" in answer["error"]) == (409, True)
+    for group in shared[:-1]:
+        assert desk.ask("DELETE", page_of(group))[0] == 200
+
+
+@pytest.fixture
+def started(start_router: Callable[..., Router], tmp_path: Path) -> Callable[..., Router]:
+    """`started(NAME)`: a replica with an index of its own."""
+    (tmp_path / "key").write_text(secrets.token_hex(32), encoding="utf-8")
+    (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
+    files = {"PROVENANCE_KEY_FILE": str(tmp_path / "key"), "API_TOKENS_FILE": str(tmp_path / "tokens")}
+    return lambda name: start_router(POLICIES, INDEX_PATH=str(tmp_path / name), HEARTBEAT="2", **files)
+
+
+@pytest.fixture
+def pair(started: Callable[..., Router], amqp: Client) -> tuple[Router, Router, str, str]:
+    """Two replicas, the first one leads; and the pages of a group of orders.new and of one of mail."""
+    first = started("one")
+    eventually(lambda: ask(first, "/letters")[0] == 200, 20)
+    second = started("two")
+    eventually(lambda: ask(second, "/letters")[0] == 200, 20)
+    for queue in ("orders.new", "mail"):
+        pour(amqp, dying_queue(amqp, queue), ["a"])
+    rows = eventually(lambda: len(ask(first, "/groups")[1]["groups"]) == 2 and ask(first, "/groups")[1]["groups"], 20)
+    of = {row["failed_queue"]: page_of(row["id"]) for row in rows}
+    return first, second, of["orders.new"], of["mail"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
+def test_who_may_share_what_and_that_any_replica_answers_anybody(pair: tuple[Router, Router, str, str]) -> None:
+    first, second, orders, mail = pair
+    assert ask(second, orders, "POST", VIC, json={})[0] == 403, "a viewer looks"
+    assert ask(second, mail, "POST", SID, json={})[0] == 404, "another's queue is not there for a token of some"
+    assert ask(second, orders, "POST", "", json={})[0] == 401
+    status, mine = ask(second, orders, "POST", SID, json={"note": "at it"})
+    assert (status, mine["by"]) == (201, "sid"), mine
+    status, other = ask(first, mail, "POST", json={})
+    assert status == 201, other
+    for router in (first, second):
+        for token in ("", "wrong-token-of-somebody", OLGA):
+            status, told = ask(router, f"/status/{mine['token']}", token=token)
+            assert (status, told.get("queue")) == (200, "orders.new"), told
+        assert ask(router, f"/status/{'x' * 43}", token="")[0] == 404
+        assert ask(router, f"/status/{'x' * 42}", token="")[0] == 401, "no link of ours, so a token is asked for"
+        assert len(ask(router, "/status-pages", token=VIC)[1]["pages"]) == 2
+        assert [page["queue"] for page in ask(router, "/status-pages", token=SID)[1]["pages"]] == ["orders.new"]
+        assert ask(router, "/groups", token="")[0] == 401
+    assert ask(second, mail, "DELETE", SID)[0] == 404
+    assert ask(second, mail, "DELETE", VIC)[0] == 403
+    assert ask(second, mail, "DELETE")[0] == 200
+    assert ask(first, f"/status/{other['token']}", token="")[0] == 404
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+@pytest.mark.usefixtures("newest")
+def test_a_router_that_takes_over_knows_the_links_and_tells_strangers_nothing(
+    pair: tuple[Router, Router, str, str], vhost: Vhost, tmp_path: Path
+) -> None:
+    first, second, orders, mail = pair
+    link, gone = [f"/status/{ask(second, path, 'POST', json={})[1]['token']}" for path in (orders, mail)]
+    assert ask(second, mail, "DELETE")[0] == 200
+    first.kill()
+    said: set[str] = set()
+
+    def taken_over() -> bool:
+        status, told = ask(second, link, token="")
+        assert status in {200, 503}, told
+        said.add("" if status == 200 else told["error"])
+        return status == 200
+
+    eventually(taken_over, 40)
+    assert said <= {"", public.LATER}, "whose vhost it is and who leads it is nothing for strangers"
+    second.stop()
+    for file in tmp_path.glob("two*"):
+        file.unlink()  # the pod's disk is gone too
+    second.start(within=40)
+    eventually(lambda: ask(second, link, token="")[0] == 200, 40)
+    assert ask(second, gone, token="")[0] == 404
+    assert vhost.name not in str(ask(second, link, token="")[1])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
+def test_a_flood_of_guesses_keeps_nobody_with_a_token_out(started: Callable[..., Router]) -> None:
+    router = started("one")
+    eventually(lambda: ask(router, "/letters")[0] == 200, 20)
+    seen = {ask(router, f"/status/{secrets.token_urlsafe(32)}", token="")[0] for _ in range(150)}
+    assert seen <= {404, 429}
+    assert ask(router, "/letters")[0] == 200
+
+
+# -- the index by itself ----------------------------------------------------------------------------------------------
+
+
+def shared(number: int) -> bytes:
+    page = {"digest": digest_of(str(number)), "group": f"g{number}", "queue": "q", "reason": "rejected", "note": ""}
+    page |= {"shows_error": False, "by": "ann", "shared_ms": 1 + number}
+    return audit("r", "/", actor="ann", action="page.shared", details={"page": page}, ts_ms=1 + number)
+
+
+def test_a_page_that_no_router_is_known_to_have_shared_is_none(store: Store, file: Path) -> None:
+    signed = [Signature.OK, Signature.NONE, Signature.UNKNOWN, Signature.BAD]
+    store.apply("/", [Message(number, shared(number), signature) for number, signature in enumerate(signed)])
+    known = left(Reader(file).audits_of("/", ACTIONS, 0))
+    assert [page.group for page in known.listed()] == ["g0"]
+    assert left(Reader(file).audits_of("shop", ACTIONS, 0)).listed() == []
+
+
+def test_deaths_of_a_group_that_is_not_known_are_none(store: Store, file: Path) -> None:
+    assert store is not None
+    course = Reader(file).deaths_by_hour("g1-nobody", 1_800_000_000_000)
+    assert (course.hours, course.is_part) == ([0] * HOURS, False)
