@@ -118,7 +118,15 @@ def test_what_cannot_be_shared_so_is_refused(desk: Desk) -> None:
     desk.kill("pub.odd", "a")
     desk.letters(1, queue="pub.odd")
     path = page_of(desk.groups("pub.odd")[0]["id"])
-    for wanted in ({"note": "x" * (MAX_NOTE + 1)}, {"note": 7}, {"shows_error": "perhaps"}, {"more": 1}, None, []):
+    several: list[Any] = [
+        {"note": "x" * (MAX_NOTE + 1)},
+        {"note": 7},
+        {"shows_error": "perhaps"},
+        {"more": 1},
+        None,
+        [],
+    ]
+    for wanted in several:
         assert desk.ask("POST", path, json=wanted)[0] == 422, wanted
     assert desk.get(path)[1]["is_shared"] is False
     assert desk.ask("POST", page_of("g1-nobody"), json={})[0] == 404
@@ -140,10 +148,12 @@ def test_at_most_so_many_groups_of_a_vhost_are_shared(desk: Desk) -> None:
         return [row["id"] for row in rows] if len(rows) == len(queues) else []
 
     shared = eventually(groups, 40)
+    made = []
     for group in shared:
         status, answer = desk.ask("POST", page_of(group), json={})
+        made += [group] if status == 201 else []
     assert (status, f"has {MOST} status pages" in answer["error"]) == (409, True)
-    for group in shared[:-1]:
+    for group in made:
         assert desk.ask("DELETE", page_of(group))[0] == 200
 
 
@@ -165,8 +175,8 @@ def pair(started: Callable[..., Router], amqp: Client) -> tuple[Router, Router, 
     eventually(lambda: ask(second, "/letters")[0] == 200, 20)
     for queue in ("orders.new", "mail"):
         pour(amqp, dying_queue(amqp, queue), ["a"])
-    rows = eventually(lambda: len(ask(first, "/groups")[1]["groups"]) == 2 and ask(first, "/groups")[1]["groups"], 20)
-    of = {row["failed_queue"]: page_of(row["id"]) for row in rows}
+    eventually(lambda: len(ask(first, "/groups")[1]["groups"]) == 2, 20)
+    of = {row["failed_queue"]: page_of(row["id"]) for row in ask(first, "/groups")[1]["groups"]}
     return first, second, of["orders.new"], of["mail"]
 
 
@@ -239,7 +249,13 @@ def test_a_flood_of_guesses_keeps_nobody_with_a_token_out(started: Callable[...,
 
 
 def shared(number: int) -> bytes:
-    page = {"digest": digest_of(str(number)), "group": f"g{number}", "queue": "q", "reason": "rejected", "note": ""}
+    page: dict[str, Any] = {
+        "digest": digest_of(str(number)),
+        "group": f"g{number}",
+        "queue": "q",
+        "reason": "rejected",
+        "note": "",
+    }
     page |= {"shows_error": False, "by": "ann", "shared_ms": 1 + number}
     return audit("r", "/", actor="ann", action="page.shared", details={"page": page}, ts_ms=1 + number)
 

@@ -132,9 +132,7 @@ async def revoke(given: Given, who: Operator, group_id: GroupId) -> Response:
         if not gone:
             raise refuse(404, f"no group {group_id!r} that this token may see has a status page")
         for vhost, shared in gone:
-            await given.audit(who, vhost, REVOKED, {"page": shared.document})
-            await _until(given, vhost, lambda now, digest=shared.digest: digest not in now.pages)
-            public.forget(given, vhost)
+            await _revoke(given, who, vhost, shared)
     return Answer(_document(*gone[0]))
 
 
@@ -147,6 +145,12 @@ async def public_status(given: Given, who: Viewer, token: Annotated[str, Path(ma
             if (status := await public.status(given, vhost, digest_of(token))) is not None:
                 return Answer(status)
     raise refuse(404, public.NOTHING)
+
+
+async def _revoke(given: Context, who: Caller, vhost: str, gone: SharedPage) -> None:
+    await given.audit(who, vhost, REVOKED, {"page": gone.document})
+    await _until(given, vhost, lambda now: gone.digest not in now.pages)
+    public.forget(given, vhost)
 
 
 def _check(known: status_pages.Left, made: SharedPage, vhost: str) -> None:
