@@ -169,7 +169,22 @@ def test_every_page_can_be_read_by_everybody(desk: Desk, chromium: Any, theme: s
         person.look_at_all_widths(f"{name}-{theme}")
     _chooses_a_zone(person, theme)
     _saves_a_search(person, theme, queue)
+    _shares_a_group(person, theme, f"/groups/{group}")
     person.leave()
+
+
+def _shares_a_group(person: "Person", theme: str, group: str) -> None:
+    """By the buttons of its page; whoever has the link sees it without being logged in."""
+    person.page.goto(group)
+    person.page.get_by_text("Share a status page").first.click()
+    person.page.get_by_label("Note on the page").fill("We are at it. <b>Orders of today</b>")
+    person.page.get_by_role("button", name="Share a status page").click()
+    link = person.page.get_by_label("Link").input_value()
+    person.look_at_all_widths(f"shared-{theme}")
+    assert person.page.goto(link).status == 200
+    person.page.get_by_text("<b>Orders of today</b>").wait_for()
+    person.look_at_all_widths(f"status-{theme}")
+    assert person.page.evaluate("document.querySelectorAll('a, form, input').length") == 0
 
 
 def _chooses_a_zone(person: "Person", theme: str) -> None:
