@@ -203,3 +203,14 @@ def test_a_condition_that_cannot_be_read_changes_nothing(book: Book) -> None:
     with pytest.raises(ArchiveError, match="--where 'nobody = 1'"):
         erase(book.spark, book.archive.root, "nobody = 1")
     assert book.letters() == ["a"]
+
+
+def test_a_day_whose_file_is_lost_is_not_compacted_without_it(spark: "SparkSession", tmp_path: Path) -> None:
+    book = Book(spark, tmp_path / "archive")
+    book.put(event("a", 1))
+    book.put(event("b", 2))
+    for file in book.archive.parts()[0].files:
+        file.unlink()
+    with pytest.raises(ArchiveError, match="none of its files is there"):
+        book.compact()
+    assert not book.archive.days()

@@ -69,16 +69,14 @@ def fold(own: Sequence[Part], near_parts: Sequence[Part], folder: Path) -> None:
 
     As `archive.compact.by_spark` does; columns that this version does not know are kept. ArchiveError.
     """
+    _require_files([*own, *near_parts])
     files = [str(file) for part in own for file in part.files]
     others = [str(file) for part in near_parts for file in part.files]
     with connected(memory=_MEMORY_OF_A_DAY) as db:
         try:
             _define_events(db, files, [], others, kept=True)
             folder.mkdir(parents=True)
-            rows = (
-                "SELECT * EXCLUDE (event_date, seg) FROM events ORDER BY failed_queue NULLS FIRST, event_ts NULLS FIRST"
-            )
-            db.execute(f"COPY ({rows}) TO {text(folder / 'part-0.parquet')} (FORMAT parquet, COMPRESSION zstd)")
+            db.execute(f"COPY ({_SORTED}) TO {text(folder / 'part-0.parquet')} (FORMAT parquet, COMPRESSION zstd)")
         except (duckdb.Error, OSError) as error:
             where = own[0].folder
             message = (
