@@ -85,11 +85,15 @@ class Router:
 
 
 class Letter:
-    """A letter that is yours until `until_ms`. As a context it is kept until the end of the block, and then done."""
+    """A letter that is yours until `until_ms`. As a context it is kept until the end of the block, and then done.
+
+    The block is not entered where the lease ended before: LeaseEnded. Somebody else has the letter then.
+    """
 
     def __init__(self, router: Router, document: dict[str, Any], visibility_s: float) -> None:
         self._router, self._document, self._visibility_s = router, document, visibility_s
         self._keeping: asyncio.Task[None] | None = None
+        self._since = time.monotonic()
         self.is_over = False
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - JSON
@@ -152,7 +156,9 @@ class Letter:
 
     async def extend(self, visibility: float) -> None:
         """Yours for so many seconds from now. LeaseEnded."""
+        since = time.monotonic()
         answer = await self._ask("extend", visibility=visibility)
+        self._since = since
         self._document["until_ms"] = answer["until_ms"]
 
     async def _end(self, action: str, ended: str, **more: Any) -> None:  # noqa: ANN401 - JSON
@@ -167,6 +173,8 @@ class Letter:
         return await self._router.post(f"/leases/{self._document['handle']}", {"action": action, **more})
 
     async def __aenter__(self) -> Letter:  # noqa: PYI034 - Self came with Python 3.11
+        if time.monotonic() - self._since > self._visibility_s / 4:  # others of its batch came first
+            await self.extend(self._visibility_s)
         self._keeping = asyncio.create_task(self._keep())
         return self
 
@@ -187,7 +195,7 @@ class Letter:
 
     async def _keep(self) -> None:
         while True:
-            await asyncio.sleep(self._visibility_s / 2)
+            await asyncio.sleep(max(self._since + self._visibility_s / 2 - time.monotonic(), AGAIN_S))
             with suppress(WorkerError):  # who ends it is told
                 await self.extend(self._visibility_s)
 

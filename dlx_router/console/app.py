@@ -36,6 +36,7 @@ from dlx_router.telemetry.logs import log
 PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/", overview.overview),
     ("GET", "/groups", groups.groups),
+    ("GET", "/groups/shared", status_pages.status_pages),
     ("GET", "/groups/{group_id}", groups.group),
     ("POST", "/groups/{group_id}", groups.change_group),
     ("POST", "/groups/{group_id}/share", status_pages.share),

@@ -19,6 +19,7 @@ from dlx_router.console.who import ELSEWHERE, Console, session_of
 THEMES: Final = ("auto", "light", "dark")
 THEME: Final = "dlx_theme"
 ZONE: Final = "dlx_zone"
+VHOSTS_S: Final = 10.0  # they are named where a router starts
 A_YEAR_S: Final = 365 * 86_400
 _OF_A_PAGE: Final = frozenset({"cursor", "offset", "format", "list"})
 _ROLES: Final = ("viewer", "operator", "admin")
@@ -39,9 +40,17 @@ class Asked:
         """The router's answer. Raises ApiError."""
         return await self.router.get(path, self.session.token, **wanted)
 
+    async def recent(self, question: str, within_s: float, answer: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+        """What the router answered to this account within these seconds; else `answer`, which is kept as `question`."""
+        return await self.console.remembered.get(self.router.name, self.session.account, question, within_s, answer)
+
     async def vhosts(self) -> list[str]:
-        """Which vhosts the router serves, sorted. Raises ApiError."""
-        return sorted((await self.get("/status")).get("vhosts") or {})
+        """Which vhosts the router serves, sorted; some seconds old. Raises ApiError."""
+
+        async def served() -> dict[str, Any]:
+            return {"vhosts": sorted((await self.get("/status")).get("vhosts") or {})}
+
+        return list((await self.recent("vhosts", VHOSTS_S, served))["vhosts"])
 
     async def change(
         self,
@@ -51,7 +60,10 @@ class Asked:
         **wanted: Any,  # noqa: ANN401 - as a form gives them
     ) -> dict[str, Any]:
         """The router's answer to a change. Raises ApiError."""
-        return await self.router.ask(method, path, self.session.token, query=wanted or None, body=body)
+        try:
+            return await self.router.ask(method, path, self.session.token, query=wanted or None, body=body)
+        finally:
+            self.console.remembered.forget(self.router.name)
 
     def query(self, name: str, default: str = "", most: int = 2000) -> str:
         """A field of the address."""

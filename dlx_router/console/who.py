@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from dlx_router.config.api_access.allowed_hosts import Hosts, authority, is_loopback
 from dlx_router.config.api_access.passes import IDLE_MS, contents, is_pass
+from dlx_router.console.remembered import Remembered
 from dlx_router.console.router_api import UNREACHABLE, ApiError, RouterApi
 from dlx_router.console.sessions import LoginLimit, Session, Sessions
 
@@ -48,7 +49,7 @@ class Console:
     sealed: bool = False
     sessions: Sessions = field(default_factory=Sessions)
     logins: LoginLimit = field(default_factory=LoginLimit)
-    kept: dict[Any, Any] = field(default_factory=dict)
+    remembered: Remembered = field(default_factory=Remembered)
     known: OrderedDict[str, tuple[float, Callers]] = field(default_factory=OrderedDict)
 
     @property

@@ -88,13 +88,6 @@ class LeaveSourceAlone:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class RestartSession:
-    """Everything goes back, and the session begins anew."""
-
-    why: str
-
-
 NextStep = (
     TryAgain
     | AskAlone
@@ -107,7 +100,6 @@ NextStep = (
     | MoveNatively
     | StayStuck
     | LeaveSourceAlone
-    | RestartSession
 )
 
 

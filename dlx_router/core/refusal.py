@@ -23,7 +23,6 @@ from dlx_router.core.next_step import (
     MoveNatively,
     ParkNow,
     QuarantineRaw,
-    RestartSession,
     StayStuck,
     TryAgain,
 )
@@ -262,10 +261,10 @@ def _closed(code: int, text: str, facts: RefusalFacts) -> AfterRefusal:
 
 
 def _too_large(answer: HeaderTooLarge, facts: RefusalFacts) -> AfterRefusal:
-    """Mostly by what the broker wrote on top when it died: of an attached queue it is tried without that."""
+    """Mostly by what the broker wrote on top when it died: where nobody else can move it, it is tried without that."""
     if not answer.alone and not facts.raw:
         return AfterRefusal(QuarantineRaw(Cause.TOO_LARGE))
-    if facts.source.is_ours or answer.bare:
+    if answer.bare or facts.source in {SourceKind.CAUGHT, SourceKind.UNCAUGHT}:
         return _unpublishable(answer.text, facts)
     return AfterRefusal(AskAlone(bare=True) if facts.raw else QuarantineRaw(Cause.TOO_LARGE))
 
@@ -279,9 +278,7 @@ def _unpublishable(why: str, facts: RefusalFacts) -> AfterRefusal:
     match facts.source:
         case SourceKind.ATTACHED:
             return AfterRefusal(LeaveSourceAlone(why))
-        case SourceKind.RETIRED:
-            return AfterRefusal(RestartSession(why))
-        case SourceKind.UNCAUGHT:
+        case SourceKind.UNCAUGHT | SourceKind.RETIRED:
             return AfterRefusal(StayStuck(why))
         case SourceKind.CAUGHT:
             return AfterRefusal(MoveNatively(why))

@@ -52,6 +52,7 @@ class Supervisor:
             self._attend(vhost)
         elif not ours and vhost in self._wanted:
             self._wanted.discard(vhost)
+            self.status.get("vhosts", {}).pop(vhost, None)
             self._send(protocol.leave(vhost))
 
     def emptied(self, vhost: str, exchange: str, routing_key: str, until_ms: int) -> None:
@@ -86,6 +87,7 @@ class Supervisor:
         except OSError as error:
             return f"the index's process cannot be started: {error.strerror}"
         self._process = process
+        self.status = {**self.status, "vhosts": {}}
         try:
             self._again.clear()
             for vhost in self._wanted:
@@ -110,6 +112,14 @@ class Supervisor:
         status = (self.status.get("vhosts") or {}).get(vhost) or {}
         behind = status.get("behind_ms")
         return 0 if behind is None else now_ms - int(behind)
+
+    def has_caught_up(self, vhost: str) -> bool:
+        """Whether the index read this vhost's journal to its end since it began to follow it.
+
+        Until then the file may say what was taken back later. It stays true while the index falls behind.
+        """
+        status = (self.status.get("vhosts") or {}).get(vhost) or {}
+        return vhost in self._wanted and bool(status.get("has_caught_up"))
 
     def signatures(self) -> dict[tuple[str, str], int]:
         """By (vhost, signature): how many events the index has read."""

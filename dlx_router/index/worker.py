@@ -29,6 +29,7 @@ AT_ONCE: Final = 64  # messages that are taken from the stream; a message has at
 ENOUGH_BYTES: Final = 1 << 20  # of messages, and a transaction begins; compressed, some 5,000 to 15,000 events
 GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a few large ones cost less than many small
 SAY_S: Final = 0.5
+CAUGHT_UP_MS: Final = 2_000  # where letters never stop, no reading comes back empty
 AGAIN_S: Final = 2.0
 SAME_S: Final = 15.0  # for the last message that we have: it must come again
 TIDY_S: Final = 10.0
@@ -96,7 +97,14 @@ class Worker:
         running = self._following.get(vhost)
         if running is None or running.done():
             self._vhosts[vhost] = {"state": "connecting", "offset": None, "behind_ms": None, "trouble": None}
+            self._begin_anew(vhost)
             self._following[vhost] = asyncio.create_task(self._keep_following(vhost))
+
+    def _begin_anew(self, *vhosts: str) -> None:
+        """Said before anything is read: whoever needs a whole file must not take this one for that of before."""
+        for vhost in vhosts:
+            self._vhosts[vhost] |= {"has_caught_up": False, "empty_looks": 0}
+        self._say()
 
     async def _end(self, vhost: str) -> None:
         task = self._following.pop(vhost, None)
@@ -126,6 +134,7 @@ class Worker:
         at, signer = store.position(vhost), _signer(order)
         async with reading(protocol.place(order), order["stream"], "first" if at is None else at[0]) as stream:
             if at is not None and not await self._same(stream, at):
+                self._begin_anew(vhost)
                 store.forget(vhost)
                 return  # from its start
             self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
@@ -145,7 +154,10 @@ class Worker:
 
     async def _apply(self, vhost: str, store: Store, messages: list[Message]) -> None:
         if not messages:
+            looks = self._vhosts[vhost].get("empty_looks", 0) + 1  # a stream that is slow to begin looks empty once
+            has_caught_up = self._vhosts[vhost].get("has_caught_up", False) or looks > 1
             self._vhosts[vhost] |= {"state": "current", "behind_ms": 0}
+            self._vhosts[vhost] |= {"empty_looks": looks, "has_caught_up": has_caught_up}
             return
         last = messages[-1].offset
         while True:
@@ -163,6 +175,9 @@ class Worker:
         self._trouble = None
         behind = wall_ms() - (store.last_ms(vhost) or 0)
         self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": max(0, behind)}
+        self._vhosts[vhost] |= {"empty_looks": 0}
+        if 0 <= behind <= CAUGHT_UP_MS:  # a time that is yet to come says nothing of how far this is
+            self._vhosts[vhost] |= {"has_caught_up": True}
         self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
 
     def _mention(self, vhost: str, store: Store) -> None:
@@ -215,6 +230,7 @@ class Worker:
             with suppress(sqlite3.Error):
                 store.close()
         self._rebuilds += 1
+        self._begin_anew(*self._vhosts)
         sys.stderr.write(f"dlx-router: the index {self._path} is made anew from the journal: {why}\n")
         try:
             schema.remove(self._path)
@@ -241,17 +257,22 @@ class Worker:
 
     async def _report(self) -> None:
         """How it goes, twice a second, to whoever started us."""
-        out = sys.stdout.buffer
         while True:
             if self._store is not None and schema.identity(self._path) != self._identity:
                 await self._renew("the file was overwritten or removed")
-            status = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
-            try:
-                out.write(protocol.encoded(status))
-                out.flush()
-            except OSError:
+            if not self._say():
                 return
             await asyncio.sleep(SAY_S)
+
+    def _say(self) -> bool:
+        """Whether somebody is there to be told."""
+        status = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
+        try:
+            sys.stdout.buffer.write(protocol.encoded(status))
+            sys.stdout.buffer.flush()
+        except OSError:
+            return False
+        return True
 
 
 async def _gathered(stream: Reading, until_s: float) -> list[Read]:

@@ -269,6 +269,13 @@ class Journal:
         No trouble with the stream leaves this method: it is logged once, and tried again with growing pauses.
         `after()` is called where letters were let go outside of a read, so that their acks leave too.
         """
+        try:
+            await self._write_by(link, ensure, after)
+        finally:
+            self._detach()
+
+    async def _write_by(self, link: Link, ensure: Callable[[], Awaitable[None]], after: Callable[[], None]) -> None:
+        """As `attend`, and whoever waits for the stream waits on behind it."""
         if not self.is_on:
             return
         self._link, self._waiting.after = link, after
@@ -288,7 +295,8 @@ class Journal:
         finally:
             if link.closed.done():
                 self.needs_own_link = repr(self.name) in str(link.closed.result())
-            self._detach()
+            self.flush()
+            self.is_working, self._link, self._publisher = False, None, None
 
     async def attend_either(
         self,
@@ -297,16 +305,22 @@ class Journal:
         ensure: Callable[[], Awaitable[None]],
         after: Callable[[], None],
     ) -> None:
-        """As `attend` on the letters' link; where a broken stream cost them that, on one of its own: letters go on."""
-        while self.needs_own_link:
-            with contextlib.suppress(*_RETRIED):
-                link = await own()
-                try:
-                    await self.attend(link, ensure, after)
-                finally:
-                    await link.close()
-            await asyncio.sleep(LONGEST_PAUSE_S)
-        await self.attend(shared, ensure, after)
+        """As `attend` on the letters' link; where a broken stream cost them that, on one of its own: letters go on.
+
+        A link of its own that is lost is no end of their session: who waits for the stream waits on, for the next link.
+        """
+        try:
+            while self.needs_own_link:
+                with contextlib.suppress(*_RETRIED):
+                    link = await own()
+                    try:
+                        await self._write_by(link, ensure, after)
+                    finally:
+                        await link.close()
+                await asyncio.sleep(LONGEST_PAUSE_S)
+            await self._write_by(shared, ensure, after)
+        finally:
+            self._detach()
 
     async def _begin(self, link: Link) -> None:
         if self._publisher is None or not self._publisher.is_open:
@@ -350,8 +364,6 @@ class Journal:
 
     def _detach(self) -> None:
         """The session ends: whoever waited is delivered again; what was carried out stays to be told."""
-        self.flush()
-        self.is_working, self._link, self._publisher = False, None, None
         self._waiting.forget()
         if self._required:
             self._spool.clear()

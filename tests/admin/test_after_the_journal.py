@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fastapi import HTTPException
 
-from dlx_router.admin.api import comments, searches
+from dlx_router.admin.api import comments, groups, models, searches
 from dlx_router.admin.api.context import Context
 from dlx_router.config.api_access.tokens import LOCAL, caller
 from dlx_router.core.names import Names
@@ -24,8 +24,18 @@ def test_a_note_that_the_index_cannot_show_is_no_error_which_another_router_woul
     assert asyncio.run(comments._seen(given, LOCAL, row)) == before
 
 
+def test_a_group_that_the_index_cannot_show_is_changed(given: Context) -> None:
+    row = {"id": "g1-1", "state": "open", "until_ms": None, "note": "ours"}
+    ignored = models.GroupChange.model_validate({"state": "ignored", "until_ms": 5})
+    assert asyncio.run(groups._changed(given, LOCAL, row, ignored)) == {**row, "state": "ignored", "until_ms": 5}
+    noted = asyncio.run(
+        groups._changed(given, LOCAL, {**row, "until_ms": 5}, models.GroupChange.model_validate({"note": "theirs"}))
+    )
+    assert noted == {**row, "until_ms": 5, "note": "theirs"}
+
+
 def test_a_search_that_the_index_cannot_show_is_saved(given: Context) -> None:
-    asyncio.run(searches._until(given, "/", lambda known: "x" in known.searches))
+    asyncio.run(searches._STATE.until(given, "/", lambda known: "x" in known.searches))
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "Late orders\u200b", "\x1b[2Jcleared", "\u202eevil"])

@@ -11,9 +11,12 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from fastapi import APIRouter
+from starlette.responses import Response
 
 from dlx_router.admin.api import context, envelope, forwarding, leaders
-from dlx_router.admin.api.answers import PLAIN
+from dlx_router.admin.api.answers import PLAIN, Answer, refuse
+from dlx_router.admin.api.context import Given, Operator
 from dlx_router.admin.api.envelope import Answered
 from dlx_router.admin.api.envelope import Request as Handed
 from dlx_router.config.api_access.tokens import LOCAL, Role, caller
@@ -472,6 +475,31 @@ async def test_every_path_is_answered_by_whoever_leads(pair: tuple[Replica, Repl
             seen.add(path)
             assert bool(network.sent) == (path not in HERE), (method, path, status, answer)
     assert seen > HERE
+
+
+noting = APIRouter()
+
+
+@noting.post("/letters/{letter_id}/comments", include_in_schema=False)
+async def noted(given: Given, who: Operator, letter_id: str) -> Response:
+    """A note, on a letter that is known."""
+    if letter_id != "known":
+        raise refuse(404, f"no letter {letter_id}")
+    given.extras.setdefault("notes", []).append(who.name)
+    return Answer({"comments": []}, 201)
+
+
+async def test_a_change_is_done_once_also_while_another_vhost_has_no_leader_yet(
+    network: Network, tmp_path: Path
+) -> None:
+    replica = Replica(network, tmp_path, "south", ("/", "b"), routers=(noting,))
+    replica.lead("/")
+    assert (await replica.ask("POST", "/letters/known/comments", json={"text": "x"}))[0] == 201
+    assert replica.context.extras["notes"] == ["olga"]
+    status, answer = await replica.ask("POST", "/letters/other/comments", json={"text": "x"})
+    assert (status, "'b'" in answer["error"]) == (503, True), "it may be known where nobody leads just now"
+    replica.lead("b")
+    assert (await replica.ask("POST", "/letters/other/comments", json={"text": "x"}))[0] == 404
 
 
 def test_numbers_are_remembered_as_long_as_they_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from dlx_router.config.api_access import tokens as module
+from dlx_router.config.api_access.tokens import Caller, Tokens, TokensError
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.plain_http import NO_TLS
@@ -50,6 +52,40 @@ def test_a_tokens_file_that_breaks_while_running_is_told(
     eventually(lambda: "API_TOKENS_FILE" not in router.ask("/readyz")[1])
     assert status(router)["tokens"]["trouble"] is None
     assert "tokens.mended" in router.output
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("key", ["vhost", "match"])
+def test_a_limit_that_is_empty_is_no_token_for_all(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.write_text(f"tokens: [{{name: ann, role: admin, token: {TOKEN}, {key}: }}]", encoding="utf-8")
+    with pytest.raises(TokensError, match=f"token 1: {key} is no text; leave it out where the token is for all"):
+        Tokens(file)
+
+
+@pytest.mark.pure
+def test_a_broken_file_is_read_once_however_often_strangers_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.write_text(TOKENS, encoding="utf-8")
+    tokens, read = Tokens(file), module.read
+    reads: list[Path] = []
+
+    def counted(path: Path) -> dict[str, Caller]:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(module, "read", counted)
+    file.write_text("tokens: 7", encoding="utf-8")
+    assert {tokens.find(f"stranger {number}") for number in range(50)} == {None}
+    assert (len(reads), tokens.find(TOKEN) is not None, "no list" in str(tokens.look())) == (1, True, True)
+    file.rename(tmp_path / "away")
+    assert "No such file" in str(tokens.look())
+    (tmp_path / "away").rename(file)
+    assert "no list" in str(tokens.look())
+    file.write_text(TOKENS, encoding="utf-8")
+    assert (tokens.look(), tokens.find(TOKEN) is not None) == (None, True)
 
 
 @pytest.mark.usefixtures("newest")

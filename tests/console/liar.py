@@ -260,6 +260,7 @@ class Liar:
             "/groups/g1-1": group(text),
             "/groups/g1-1/status-page": {**shared_page(text), "is_shared": self.is_shared},
             f"/status/{LINK}": public_status(text),
+            "/status-pages": {"pages": [shared_page(text)], "missing": missing},
             "/letters": {"letters": [letter(text)], "next": "~e30", "missing": missing},
             "/tasks": {"tasks": [task(text)]},
             "/edits": task(text),

@@ -159,6 +159,7 @@ def test_every_page_can_be_read_by_everybody(desk: Desk, chromium: Any, theme: s
         "explain-nothing": "/explain",
         "audit": "/audit",
         "searches-none": "/searches",
+        "status-pages-none": "/groups/shared",
         "time-zone": "/time-zone",
         "overview-sorted": "/?sort=-dead",
         "letters-none": "/letters?q=nobodyhasthis&since_ms=2026-01-31T12:00:00",
@@ -181,6 +182,9 @@ def _shares_a_group(person: "Person", theme: str, group: str) -> None:
     person.page.get_by_role("button", name="Share a status page").click()
     link = person.page.get_by_label("Link").input_value()
     person.look_at_all_widths(f"shared-{theme}")
+    person.page.goto("/groups/shared")
+    person.page.get_by_text("<b>Orders of today</b>").wait_for()
+    person.look_at_all_widths(f"status-pages-{theme}")
     assert person.page.goto(link).status == 200
     person.page.get_by_text("<b>Orders of today</b>").wait_for()
     person.look_at_all_widths(f"status-{theme}")

@@ -104,3 +104,17 @@ def test_a_person_whom_a_trusted_proxy_names_is_in_and_nobody_else(
         assert web.get("/groups").status_code == 303, "the proxy names nobody"
         assert web.get("/groups", headers={"x-dlx-router-person": "dlxp.e30=.x"}).status_code == 303
         assert web.get("/api/v1/groups", headers=named).status_code == 401, "the API asks for tokens"
+        via = {**named, "x-forwarded-for": "203.0.113.9", "x-forwarded-proto": "https"}
+        assert "ann@example.com · operator" in web.get("/", headers=via).text, "proxies say whom they ask for"
+
+
+def test_nobody_is_a_trusted_proxy_by_saying_so(start_router: Callable[..., Router], tmp_path: Path) -> None:
+    (tmp_path / "tokens.yaml").write_text(TOKENS, encoding="utf-8")
+    settings = {"INDEX_PATH": str(tmp_path / "i"), "API_TOKENS_FILE": str(tmp_path / "tokens.yaml")}
+    settings |= {"SSO_PROXIES": "10.0.0.5", "SSO_ROLES": "ops=admin"}
+    router = start_router(POLICIES, **settings)
+    claimed = {"x-forwarded-user": "eve", "x-forwarded-groups": "ops", "x-forwarded-for": "10.0.0.5"}
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
+        eventually(lambda: web.get("/login").status_code == 200, 20, every=0.2)
+        assert web.get("/groups", headers=claimed).status_code == 303
+        assert web.get("/groups", headers={**claimed, "forwarded": "for=10.0.0.5"}).status_code == 303

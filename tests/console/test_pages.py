@@ -33,6 +33,7 @@ PATHS = [
     "/policies/diff?a=000000000000",
     "/audit",
     "/searches",
+    "/groups/shared",
 ]
 CHANGES = [
     "/searches",

@@ -138,12 +138,17 @@ async def test_an_operator_shares_and_revokes_and_a_viewer_sees_that_it_is_share
         )
         liar.is_shared = True
         shared = (await client.get("/groups/g1-1")).text
+        listed = (await client.get("/groups/shared")).text
+        file = (await client.get("/groups/shared?format=json")).json()
         gone = await client.post("/groups/g1-1/unshare", data={"csrf": csrf(page)})
     assert ("Share a status page" in page, "Revoke the status page" in page) == (True, False)
     assert "dlx-router groups share g1-1" in unescape(page)
     assert (made.status_code, made.headers["cache-control"]) == (200, "no-store")
     assert f'value="http://127.0.0.1:9718/status/{LINK}"' in made.text
     assert ("Share a status page" in shared, "Revoke the status page" in shared, LINK in shared) == (False, True, False)
+    assert 'href="/groups/g1-1"' in listed
+    assert 'action="/groups/g1-1/unshare"' in listed
+    assert [(row["group"], row["shows_error"], LINK in str(row)) for row in file] == [("g1-1", True, False)]
     assert (gone.status_code, gone.headers["location"]) == (303, "/groups/g1-1")
     assert liar.asked == [
         ("POST", "/groups/g1-1/status-page", {"note": "We are\nat it", "shows_error": True}),
@@ -151,6 +156,8 @@ async def test_an_operator_shares_and_revokes_and_a_viewer_sees_that_it_is_share
     ]
     async with logged_in(console(Liar(role="viewer"))) as client:
         page = (await client.get("/groups/g1-1")).text
+        listed = (await client.get("/groups/shared")).text
+    assert "/unshare" not in listed
     assert ("Status page" in page, "/share" in page, "/unshare" in page) == (True, False, False)
 
 

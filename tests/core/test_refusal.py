@@ -21,7 +21,6 @@ from dlx_router.core.next_step import (
     NextStep,
     ParkNow,
     QuarantineRaw,
-    RestartSession,
     StayStuck,
     TryAgain,
 )
@@ -144,7 +143,11 @@ ASKED: Final[list[tuple[str, BrokerAnswer, RefusalFacts, NextStep, Learned]]] = 
     ("larger than the broker takes, and rejecting might drop it", TOO_LARGE, _from(PLAIN, SourceKind.UNCAUGHT),
      StayStuck("406 message size 20 is larger than 10", 45.0), NOTHING),
     ("unpublishable, from a queue without a dead-letter exchange", WRONG, _from(RAW, SourceKind.RETIRED),
-     RestartSession("406 user_id wrong"), NOTHING),
+     StayStuck("406 user_id wrong", 45.0), NOTHING),
+    ("its header does not fit, from a queue without a dead-letter exchange", HeaderTooLarge("big"),
+     _from(RAW, SourceKind.RETIRED), AskAlone(bare=True), NOTHING),
+    ("its header does not fit without what the broker wrote either", HeaderTooLarge("big", bare=True),
+     _from(RAW, SourceKind.RETIRED), StayStuck("big", 45.0), NOTHING),
     ("quarantine is gone", GONE, RAW, KeepForOwnQueue("404 no exchange"), Learned(why="404 no exchange", nacked=True)),
     # in doubt
     ("in doubt", InDoubt(), PLAIN, AskAlone(), NOTHING),
@@ -217,12 +220,10 @@ def test_no_refusal_drops_a_letter(answer: BrokerAnswer, facts: RefusalFacts) ->
             assert facts.source.is_ours
             assert facts.unacked_ms > 45_000
         case StayStuck(back_after_s=back_s):
-            assert facts.source is SourceKind.UNCAUGHT
+            assert facts.source in {SourceKind.UNCAUGHT, SourceKind.RETIRED}
             assert back_s > 0
         case LeaveSourceAlone():
             assert facts.source is SourceKind.ATTACHED
-        case RestartSession():
-            assert facts.source is SourceKind.RETIRED
 
 
 @hard_law
@@ -309,7 +310,7 @@ def test_what_does_not_fit_comes_to_an_end(text: str, facts: RefusalFacts) -> No
             case AskAlone(bare=True):
                 answer = HeaderTooLarge(text, bare=True)
             case step:
-                assert isinstance(step, MoveNatively | StayStuck | LeaveSourceAlone | RestartSession)
+                assert isinstance(step, MoveNatively | StayStuck | LeaveSourceAlone)
                 return
     raise AssertionError(answer)
 

@@ -1,5 +1,6 @@
 """Status pages over the API: who may share, how many, what a link tells, and that replicas and restarts agree."""
 
+import asyncio
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,17 @@ import httpx
 import pytest
 
 from dlx_router.admin.api import public
+from dlx_router.admin.api.context import Context
+from dlx_router.broker.address import Login
+from dlx_router.core.names import Names
 from dlx_router.core.signature import Signature
 from dlx_router.core.status_pages import ACTIONS, MAX_NOTE, MOST, digest_of, left
 from dlx_router.index.hours import HOURS
 from dlx_router.index.reader import Reader
 from dlx_router.index.store import Message, Store
+from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.audit import audit
+from dlx_router.telemetry.readiness import Readiness
 from tests.index.conftest import POLICIES, Desk
 from tests.support.bulk import dying_queue, pour
 from tests.support.client import Client
@@ -122,6 +128,7 @@ def test_what_cannot_be_shared_so_is_refused(desk: Desk) -> None:
         {"note": "x" * (MAX_NOTE + 1)},
         {"note": 7},
         {"shows_error": "perhaps"},
+        {"shows_error": 0},
         {"more": 1},
         None,
         [],
@@ -230,8 +237,13 @@ def test_a_router_that_takes_over_knows_the_links_and_tells_strangers_nothing(
     for file in tmp_path.glob("two*"):
         file.unlink()  # the pod's disk is gone too
     second.start(within=40)
-    eventually(lambda: ask(second, link, token="")[0] == 200, 40)
-    assert ask(second, gone, token="")[0] == 404
+
+    def read_again() -> bool:
+        statuses = [ask(second, path, token="")[0] for path in (gone, link)]
+        assert statuses[0] in {404, 503}, "revoked, and the index has not read so far"
+        return statuses == [404, 200]
+
+    eventually(read_again, 40)
     assert vhost.name not in str(ask(second, link, token="")[1])
 
 
@@ -239,7 +251,7 @@ def test_a_router_that_takes_over_knows_the_links_and_tells_strangers_nothing(
 @pytest.mark.usefixtures("newest")
 def test_a_flood_of_guesses_keeps_nobody_with_a_token_out(started: Callable[..., Router]) -> None:
     router = started("one")
-    eventually(lambda: ask(router, "/letters")[0] == 200, 20)
+    eventually(lambda: ask(router, f"/status/{secrets.token_urlsafe(32)}", token="")[0] == 404, 20)
     seen = {ask(router, f"/status/{secrets.token_urlsafe(32)}", token="")[0] for _ in range(150)}
     assert seen <= {404, 429}
     assert ask(router, "/letters")[0] == 200
@@ -266,6 +278,19 @@ def test_a_page_that_no_router_is_known_to_have_shared_is_none(store: Store, fil
     known = left(Reader(file).audits_of("/", ACTIONS, 0))
     assert [page.group for page in known.listed()] == ["g0"]
     assert left(Reader(file).audits_of("shop", ACTIONS, 0)).listed() == []
+
+
+def test_a_revoked_page_shows_nothing_however_far_the_index_is_behind(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, shared(0), Signature.OK)])
+    index = Supervisor(file, "dlx-router.journal", lambda _vhost: ((), Login("", ""), None), Readiness())
+    given, digest = Context("r", Names("dlx-router"), {}, index), digest_of("0")
+
+    async def statuses() -> list[bool]:
+        before = await public.status(given, "/", digest) is not None
+        public.revoke(given, digest)
+        return [before, await public.status(given, "/", digest) is not None]
+
+    assert asyncio.run(statuses()) == [True, False]
 
 
 def test_deaths_of_a_group_that_is_not_known_are_none(store: Store, file: Path) -> None:

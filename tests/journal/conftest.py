@@ -62,6 +62,31 @@ class Desk:
             await link.close()
             await topology.close()
 
+    @asynccontextmanager
+    async def on_links_of_its_own(self) -> AsyncIterator[list[Link]]:
+        """As `session`, after a broken stream cost the letters their link; the links that were opened."""
+        topology, links = Topology(self.host, self.login, None, NAMES), list[Link]()
+        self.journal.needs_own_link = True
+
+        async def own() -> Link:
+            links.append(await open_link(self.host, self.login, tls=None, heartbeat=10, name="journal alone"))
+            return links[-1]
+
+        async def ensure() -> None:
+            await ensure_stream(topology, journal_stream(NAMES, self.retention), declare=self.declare)
+
+        shared = await own()
+        links.clear()
+        task = asyncio.create_task(self.journal.attend_either(shared, own, ensure, lambda: None))
+        try:
+            yield links
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            for link in (shared, *links):
+                await link.close()
+            await topology.close()
+
     def tell(self, number: int) -> Batch:
         """One event of letter `number`, which then waits for it."""
         died, at = letter(), {"first_ms": 0, "last_ms": 0, "crc32": 7}

@@ -370,3 +370,22 @@ async def test_who_has_to_be_sure_learns_that_an_event_is_lost(desk: MakeDesk) -
     batch.wait_sure(heard.append, "retired")
     router.journal.flush()
     assert (heard, batch.lost, batch.confirmed, router.losses) == (["retired"], True, False, [1])
+
+
+@BOTH
+async def test_who_waits_for_the_stream_waits_on_when_the_journals_own_link_is_lost(
+    broker: brokers.Broker, vhost: Vhost, desk: MakeDesk, mode: Mode
+) -> None:
+    """The letters' session goes on, so nobody would deliver them again."""
+    made = desk(mode=mode)
+    async with made.on_links_of_its_own() as links:
+        await working(made)
+        with standing_still(broker, vhost):
+            made.tell_all(range(3))
+            await soon(lambda: bool(made.journal._sent))
+            links[-1].abort()
+            await soon(lambda: made.journal._link is None)
+        await soon(lambda: sorted(made.settled) == [0, 1, 2], 30)
+        async with asyncio.timeout(30):
+            while {*await told(vhost)} != {0, 1, 2}:  # noqa: ASYNC110 - it is asked of the broker
+                await asyncio.sleep(0.2)

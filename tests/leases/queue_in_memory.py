@@ -44,6 +44,7 @@ class Queue:
         self.acked: list[Message] = []
         self.published: list[tuple[str, str, bytes]] = []  # exchange, key, body; each is confirmed
         self.links: list[LinkInMemory] = []
+        self.lost: list[Message] = []  # unacked when their channel or connection went: a failed delivery each
 
     def fill(self, *bodies: bytes, dead: bool = True, message_id: bool = True) -> None:
         for body in bodies:
@@ -133,7 +134,9 @@ class LinkInMemory:
         self.drop_channel(channel)
 
     def drop_channel(self, channel: int) -> None:
-        self._queue.take_back([*self.channels.pop(channel).unacked.values()])
+        lost = [*self.channels.pop(channel).unacked.values()]
+        self._queue.lost += lost
+        self._queue.take_back(lost)
 
     def abort(self) -> None:
         """Lost: everything that is unacked is in the queue again, and whoever holds it learns it."""
@@ -141,7 +144,9 @@ class LinkInMemory:
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             channel.handler.on_closed(LinkError("lost"))
-        self._queue.take_back([message for channel in channels.values() for message in channel.unacked.values()])
+        lost = [message for channel in channels.values() for message in channel.unacked.values()]
+        self._queue.lost += lost
+        self._queue.take_back(lost)
 
     async def close(self) -> None:
         self.abort()

@@ -101,6 +101,18 @@ async def test_a_loop_over_letters(bench: Bench) -> None:
     await asyncio.to_thread(eventually, lambda: bench.amqp.depth(queue) == 1)
 
 
+async def test_a_letter_that_waited_for_its_turn_is_extended_as_its_block_begins(bench: Bench) -> None:
+    queue = bench.failed("turn.a", ["first", "second"])
+    url = f"http://127.0.0.1:{bench.router.port}"
+    letters = receive(queue, url=url, vhost=bench.vhost.name, visibility=3.0, batch=2)
+    async with await anext(letters):
+        await asyncio.sleep(2.2)
+    async with await anext(letters):
+        await asyncio.to_thread(consistently, lambda: bench.amqp.depth(queue) == 0, 1.5)
+    await asyncio.to_thread(eventually, lambda: bench.amqp.depth(queue) == 0)
+    assert bench.receive(queue) == [], "both are done"
+
+
 async def test_a_letter_is_kept_while_it_is_worked_at_and_late_is_late(bench: Bench) -> None:
     queue = bench.failed("keep.a", ["slow", "late"])
     url = f"http://127.0.0.1:{bench.router.port}"
@@ -113,6 +125,15 @@ async def test_a_letter_is_kept_while_it_is_worked_at_and_late_is_late(bench: Be
     with pytest.raises(LeaseEnded) as ended:
         await late.done()
     assert ended.value.ended == "expired"
+    (expired,) = [
+        letter async for letter in receive(queue, url=url, vhost=bench.vhost.name, until_empty=True, visibility=0.5)
+    ]
+    await asyncio.sleep(1)
+    entered = False
+    with pytest.raises(LeaseEnded):
+        async with expired:
+            entered = True
+    assert not entered, "somebody else may have it"
     with pytest.raises(WorkerError, match="does not exist"):
         await anext(receive("DLQ.nobody", url=url, vhost=bench.vhost.name))
     with pytest.raises(ValueError, match="write http"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dlx_router.broker.answers import LinkError
 from dlx_router.core.leases import Ended, Lease, LeaseOver, Leases, NoRoom, Removed
 from dlx_router.core.names import Names
 from dlx_router.journal.mode import Mode
@@ -266,6 +267,49 @@ async def test_who_leads_no_more_is_in_nobodys_way_when_the_journal_answers_late
         scene.stream.confirm()
         await soon(lambda: others == [1])
     assert [message.body for message in queue.ready] == [b"a"]
+
+
+async def test_a_request_that_sleeps_between_two_looks_takes_nothing_once_another_router_leads() -> None:
+    queue = Queue()
+    queue.fill(b"other")
+    async with leading(queue) as scene:
+        waiting = asyncio.create_task(scene.receive(1, wait_s=20.0, holds=lambda letter: letter.size == 1))
+        await soon(lambda: bool(scene.worker._sifting) and not scene.worker._looks and not scene.worker._looking["DLQ"])
+        await scene.worker.stop()
+        queue.fill(b"x")
+        with pytest.raises(LinkError, match="leads no more"):
+            await waiting
+        assert (len(scene.worker.book), [link.is_open for link in queue.links]) == (0, [False])
+    assert [message.body for message in queue.ready] == [b"other", b"x"]
+
+
+async def test_a_stop_gives_letters_back_by_nack_in_their_order_and_not_by_a_lost_connection() -> None:
+    queue = Queue()
+    queue.fill(b"a", b"b", b"c", b"d")
+    async with leading(queue) as scene:
+        (first,) = await scene.receive(1)
+        assert bodies(await scene.receive(2)) == [b"b", b"c"]
+        await scene.worker.stop()
+        assert scene.worker.book.how_ended(first.id) is Ended.LOST
+    assert [message.body for message in queue.ready] == [b"a", b"b", b"c", b"d"]
+    assert queue.lost == []
+
+
+async def test_what_could_not_be_removed_again_because_its_channel_went_is_removed_the_next_time() -> None:
+    queue = Queue()
+    queue.fill(b"a")
+    async with leading(queue) as scene:
+        await done_and_back(scene, queue)
+        scene.stream.stands_still = True
+        assert await scene.receive(1) == []
+        await soon(lambda: scene.told.count(b'"discarded"') == 2)
+        (holder,) = [holder for holder in scene.worker._channels._held if holder.is_open]
+        holder.drop("an error of the broker")
+        scene.stream.stands_still = False
+        scene.stream.confirm()
+        await soon(lambda: not scene.worker._tasks)
+        assert await scene.receive(1) == [], "a letter that is done is never handed out again"
+        await soon(lambda: [message.body for message in queue.acked] == [b"a"])
 
 
 async def test_no_more_are_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:

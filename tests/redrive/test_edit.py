@@ -31,7 +31,7 @@ def edit(shop: Shop, queue: str, letter: str, **asked: Any) -> httpx.Response:
 
     def answered() -> httpx.Response:
         answer = httpx.post(url, json=body, timeout=30, trust_env=False, verify=NO_TLS)
-        assert answer.status_code != 503, answer.text
+        assert answer.status_code not in (429, 503), answer.text
         return answer
 
     return eventually(answered, 20, every=0.1)

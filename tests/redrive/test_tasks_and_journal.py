@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pytest
@@ -10,7 +11,7 @@ from tests.journal import stream
 from tests.redrive.conftest import Shop
 from tests.support.asleep import asleep
 from tests.support.client import Client
-from tests.support.eventually import eventually
+from tests.support.eventually import consistently, eventually
 from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.vhost import Vhost
@@ -61,6 +62,44 @@ def test_a_pause_that_the_journal_does_not_confirm_is_told_once_it_is_asked_for_
     eventually(lambda: shop.call("POST", f"/{task}/pause").status_code == 200, 20)
     assert _task_actions(vhost)[-1] == "task.paused"
     assert shop.task(task)["state"] == "paused"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
+@pytest.mark.timeout(120)
+def test_a_task_that_is_cancelled_while_the_journal_is_told_of_its_resuming_sends_nothing(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    shop = Shop(vhost, amqp, start_router(POLICY))
+    queue = shop.failed("work", [str(number) for number in range(30)])
+    task = shop.start(queue, rate=1)
+    assert shop.call("POST", f"/{task}/pause").status_code == 200
+    left = amqp.depth(queue)
+    with ThreadPoolExecutor() as people:
+        with asleep(vhost, JOURNAL):
+            resumed = people.submit(shop.call, "POST", f"/{task}/resume")
+            eventually(lambda: shop.task(task)["state"] == "running")
+            cancelled = people.submit(shop.call, "POST", f"/{task}/cancel")
+            eventually(lambda: shop.task(task)["state"] == "cancelled")
+        assert cancelled.result().json()["state"] == "cancelled"
+        assert resumed.result().json()["state"] == "cancelled", "what is so, and not what was asked for"
+    assert consistently(lambda: amqp.depth(queue) == left, 3)
+    assert shop.ends(shop.start(queue))["counts"]["sent"] == left
+
+
+@pytest.mark.usefixtures("newest")
+def test_of_two_tasks_that_are_asked_for_at_once_the_queue_gets_one(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    shop = Shop(vhost, amqp, start_router(POLICY))
+    queue = shop.failed("work", [str(number) for number in range(20)])
+    eventually(lambda: shop.call("GET", "").status_code == 200, 20)
+    asked = {"vhost": vhost.name, "queue": queue, "rate": 1, "limit": 10}
+    with ThreadPoolExecutor() as people:
+        answers = [people.submit(shop.call, "POST", "", asked) for _ in range(4)]
+        statuses = [answer.result().status_code for answer in answers]
+    assert sorted(statuses) == [201, 409, 409, 409]
+    assert len(shop.call("GET", "").json()["tasks"]) == 1
 
 
 @pytest.mark.usefixtures("newest")

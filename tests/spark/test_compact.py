@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 from dlx_router.journal.audit import COMMENT, audit
@@ -211,6 +212,23 @@ def test_a_day_whose_file_is_lost_is_not_compacted_without_it(spark: "SparkSessi
     book.put(event("b", 2))
     for file in book.archive.parts()[0].files:
         file.unlink()
-    with pytest.raises(ArchiveError, match="none of its files is there"):
+    with pytest.raises(ArchiveError, match="0 rows, 1 were written; restore"):
         book.compact()
     assert not book.archive.days()
+
+
+def test_a_day_that_lost_one_of_several_files_is_neither_compacted_nor_erased(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """What came of it would look whole, and the lost events like ones that had come twice."""
+    book = Book(spark, tmp_path / "archive")
+    book.put(event("a", 1), event("b", 2), event("c", 3))
+    (file,) = book.archive.parts()[0].files
+    rows = pq.read_table(file)
+    pq.write_table(rows.slice(0, 2), file)
+    pq.write_table(rows.slice(2), file.with_name("part-1.parquet"))
+    file.with_name("part-1.parquet").unlink()
+    for work in (book.compact, lambda: erase(spark, book.archive.root, Erasure(letters=("a", "b", "c")))):
+        with pytest.raises(ArchiveError, match="2 rows, 3 were written; restore"):
+            work()
+    assert (book.archive.days(), len(verify(book.archive.root).findings)) == ({}, 1)

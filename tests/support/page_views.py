@@ -33,27 +33,35 @@ def page_views(port: int, a_second: int) -> Iterator[list[float]]:
 
 def _look(port: int, a_second: int) -> list[float]:
     took: list[float] = []
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    browser = _Browser(port)
     began = time.monotonic()
     for number in itertools.count():
         due = began + number / a_second
         if select.select([sys.stdin], [], [], max(due - time.monotonic(), 0))[0]:
             return took
         asked = time.perf_counter()
-        try:
-            status = _shown(client, PATHS[number % len(PATHS)])
-        except http.client.RemoteDisconnected:  # the port ends connections after some seconds
-            status = _shown(client, PATHS[number % len(PATHS)])
-        assert status == http.client.OK
+        assert browser.shows(PATHS[number % len(PATHS)])
         took.append(time.perf_counter() - asked)
     raise AssertionError
 
 
-def _shown(client: http.client.HTTPConnection, path: str) -> int:
-    client.request("GET", path)
-    answer = client.getresponse()
-    answer.read()
-    return answer.status
+class _Browser:
+    """Keeps the cookies that it is given, as anybody's does: a page without one begins a session."""
+
+    def __init__(self, port: int) -> None:
+        self._client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        self._cookies: dict[str, str] = {}
+
+    def shows(self, path: str) -> bool:
+        """Whether there is such a page."""
+        headers = {"cookie": "; ".join(f"{name}={value}" for name, value in self._cookies.items())}
+        self._client.request("GET", path, headers=headers if self._cookies else {})
+        answer = self._client.getresponse()
+        answer.read()
+        for cookie in answer.headers.get_all("set-cookie") or ():
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self._cookies[name] = value
+        return answer.status == http.client.OK
 
 
 if __name__ == "__main__":

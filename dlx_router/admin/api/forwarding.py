@@ -43,6 +43,7 @@ Asking = tuple[str, list[str], Callable[[Request], Awaitable[Answered]]]  # a ro
 WAIT_S: Final = 4.0  # for somebody who leads; then the answer says for how long nobody did
 PAUSE_S: Final = 0.2
 TOGETHER_S: Final = 7.0
+_UNKNOWN: Final = 404
 LATER_S: Final = 10.0  # beyond what a request is to wait, here and there
 _LETTER: Final = re.compile(r"/api/v1/letters/[^/]+")
 _GROUP: Final = re.compile(r"/api/v1/groups/[^/]+")
@@ -147,6 +148,8 @@ class Forwarding:
 
         What could not be had is asked for again for a moment, of whoever leads by then: this router, say.
         """
+        if request.method != "GET":
+            return await self._changed(scope, request, vhosts, receive)
         ends = time.monotonic() + WAIT_S
         while True:
             asks, missing = self._asks(scope, vhosts, receive)
@@ -154,6 +157,22 @@ class Forwarding:
             answered, is_whole = await _together(merge, request, asks, missing)
             if (is_settled and is_whole) or time.monotonic() >= ends:
                 return answered
+            await asyncio.sleep(PAUSE_S)
+
+    async def _changed(self, scope: Scope, request: Request, vhosts: list[str], receive: Receive) -> Answered:
+        """What the router says that knows what is to be changed. Whoever did it, or may have, is never asked again.
+
+        Where nobody knows it and a vhost has no leader, it may be known there.
+        """
+        ends = time.monotonic() + WAIT_S
+        while True:
+            asks, missing = self._asks(scope, vhosts, receive)
+            answered, is_whole = await _first(request, asks)
+            if is_whole and answered.status != _UNKNOWN:
+                return answered
+            is_settled = is_whole and all(map(self._leaders.is_hopeless, missing))
+            if is_settled or time.monotonic() >= ends:
+                return _nobody("; ".join(missing.values())) if missing else answered
             await asyncio.sleep(PAUSE_S)
 
     def _asks(self, scope: Scope, vhosts: list[str], receive: Receive) -> tuple[list[Asking], dict[str, str]]:
@@ -186,7 +205,7 @@ async def _together(
     """The answer, and whether it is all that can be had: else it can be asked for again."""
     if not asks:
         return _nobody("; ".join(missing.values())), True
-    if request.method != "GET" or (len(asks) == 1 and not missing):
+    if len(asks) == 1 and not missing:
         return await _first(request, asks)
     try:
         wanted = merge.split(request.target, [router for router, _, _ in asks])
@@ -218,7 +237,7 @@ async def _first(request: Request, asks: list[Asking]) -> tuple[Answered, bool]:
                 return _doubtful(error), True
             answered, is_whole = _nobody(str(error)), False
             continue
-        if reply.status != 404:  # noqa: PLR2004 - HTTP's: it does not know it
+        if reply.status != _UNKNOWN:
             return reply, True
         answered = reply if is_whole else answered
     return answered, is_whole

@@ -1,9 +1,10 @@
 """/groups: letters that died of the same thing, and what people decided about them."""
 
 import asyncio
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
 from dlx_router.admin.api import models
@@ -64,7 +65,7 @@ async def change(given: Given, who: Operator, group_id: str, wanted: models.Grou
     if "state" in details and wanted.state is None:
         raise refuse(409, "state is null; write open, ignored or resolved, or leave it out")
     await given.audit(who, row["vhost"], SET_GROUP, details)
-    return Answer(await _changed(given, who, group_id, wanted))
+    return Answer(await _changed(given, who, row, wanted))
 
 
 async def group_row(given: Context, who: Caller, group_id: str) -> dict[str, Any]:
@@ -76,12 +77,17 @@ async def group_row(given: Context, who: Caller, group_id: str) -> dict[str, Any
     return row
 
 
-async def _changed(given: Context, who: Caller, group_id: str, wanted: models.GroupChange) -> dict[str, Any]:
-    """The group once the index has read the change; after some seconds as it is, since the journal has it."""
+async def _changed(given: Context, who: Caller, row: dict[str, Any], wanted: models.GroupChange) -> dict[str, Any]:
+    """The group once the index has read the change; after some seconds, or in trouble, as it is going to be.
+
+    So no trouble is told from here on, and no router that leads by now is asked: it would change the same once more.
+    """
     deadline = asyncio.get_running_loop().time() + SEEN_S
-    while True:
-        row = await group_row(given, who, group_id)
-        done = wanted.state in {None, row["state"]} and (wanted.note is None or (row["note"] or "") == wanted.note)
-        if done or asyncio.get_running_loop().time() > deadline:
-            return row
-        await asyncio.sleep(LOOK_S)
+    with suppress(HTTPException):
+        while asyncio.get_running_loop().time() <= deadline:
+            now = await group_row(given, who, row["id"])
+            if wanted.state in {None, now["state"]} and (wanted.note is None or (now["note"] or "") == wanted.note):
+                return now
+            await asyncio.sleep(LOOK_S)
+    until = {} if wanted.state is None else {"until_ms": wanted.until_ms}
+    return {**row, **wanted.model_dump(exclude_unset=True), **until}

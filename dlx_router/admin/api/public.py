@@ -4,6 +4,7 @@ However many ask, the index is asked for a twentieth of the time at most; an err
 """
 
 import time
+from collections import deque
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -24,6 +25,7 @@ NOTHING: Final = "there is no such page"
 LATER: Final = "not now; ask again"
 AT_ONCE: Final = 4  # of the API's 32
 KEPT_S: Final = 2.0
+MOST_REVOKED: Final = 1_000  # each by an operator
 LONGEST_S: Final = 10.0  # after that a link that was revoked elsewhere shows nothing, however long a question takes
 _SHARE: Final = 20
 _NOT_FOUND: Final = 404
@@ -65,11 +67,16 @@ def forget(given: Context, vhost: str) -> None:
         del kept[key]
 
 
+def revoke(given: Context, digest: str) -> None:
+    """The journal has it: this page shows nothing from now on, however far the index is behind."""
+    _revoked(given).append(digest)
+
+
 async def status(given: Context, vhost: str, digest: str) -> dict[str, Any] | None:
     """What the page with this digest shows; None: this vhost has none. Some seconds old at most."""
     pages: status_pages.Left = await _remembered(given, (vhost, ""), lambda reader: _left(reader, vhost))
     page = pages.pages.get(digest)
-    if page is None:
+    if page is None or digest in _revoked(given):
         return None
     document: dict[str, Any] = await _remembered(given, (vhost, digest), lambda reader: _status(reader, vhost, page))
     return document
@@ -86,6 +93,12 @@ async def _remembered(given: Context, key: tuple[str, str], question: Any) -> An
     now = time.monotonic()
     kept[key] = (now + min(max(KEPT_S, (now - began) * _SHARE), LONGEST_S), known)
     return known
+
+
+def _revoked(given: Context) -> deque[str]:
+    """Digests, the last of them; what the index has read of these is not known here."""
+    revoked: deque[str] = given.extras.setdefault("revoked_pages", deque(maxlen=MOST_REVOKED))
+    return revoked
 
 
 def _kept(given: Context) -> Kept:

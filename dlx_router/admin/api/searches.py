@@ -4,19 +4,18 @@ They stand where all state stands, in the journal of a vhost, and are found by i
 change, one after the other, and answers once its index has it.
 """
 
-import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import re
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Body, HTTPException, Query
+from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
-from dlx_router.admin.api.asking import asked, sees_of
-from dlx_router.admin.api.context import Context, Given, Operator, Viewer
+from dlx_router.admin.api.asking import sees_of
+from dlx_router.admin.api.audited_state import AuditedState
+from dlx_router.admin.api.context import Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.core import saved_searches
 from dlx_router.core.saved_searches import ACTIONS, DELETED, MAX_BYTES, MAX_NAME, MAX_TEXT, MOST, SAVED, SavedSearch
@@ -24,9 +23,15 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 router = APIRouter(tags=["searches"])
 
-SEEN_S: Final = 5.0
-LOOK_S: Final = 0.05
 MAX_BY: Final = 80
+_STATE: Final = AuditedState("searches", ACTIONS, saved_searches.left)
+# Controls, spaces but the usual one, what has no width, what turns the direction of text, private characters.
+_HIDDEN: Final = (
+    r"\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff"
+    r"\ufeff\ufff9-\uffff"
+)
+_A_CHARACTER: Final = r"[0-9A-Za-z_\u00ae-\u05ff\u0620-\u167f\u1681-\u180d\u180f-\u1fff\u2070-\u2fff\u3001-\ud7ff]"
+READABLE: Final = rf"[^{_HIDDEN}]*{_A_CHARACTER}[^{_HIDDEN}]*"  # as a regular expression of JSON Schema and of Python
 Page = Literal["letters", "groups"]
 Name = Annotated[str | None, Field(max_length=255)]
 Moment = Annotated[int | None, Field(ge=1, le=2**53 - 1)]
@@ -58,7 +63,9 @@ class GroupsFilter(BaseModel, extra="forbid"):
 
 
 class _Saves(BaseModel, extra="forbid"):
-    name: str = Field(max_length=MAX_NAME, pattern=r"[0-9A-Za-z_\u0080-\uffff]", description="Unlike others there.")
+    name: str = Field(
+        max_length=MAX_NAME, description="Unlike others there.", json_schema_extra={"pattern": f"^{READABLE}$"}
+    )
     vhost: str = Field("/", max_length=255, description="In whose journal it is kept; who may see it finds the search.")
 
 
@@ -105,7 +112,7 @@ async def searches(
     """Those of the vhosts that may be seen; at most 50 of each. A token for some queues sees those that name one."""
     sees_of(given, who)
     led = [name for name in given.visible(who) if given.attendants[name].leadership.is_ours or given.index is None]
-    known = {name: await _known(given, name) for name in led if vhost in {None, name}}
+    known = {name: await _STATE.known(given, name) for name in led if vhost in {None, name}}
     saved = [(name, search) for name, its in known.items() for search in its.listed() if _may_see(who, name, search)]
     saved.sort(key=lambda item: (item[1].page, item[1].name.casefold(), item[1].name))
     return Answer({"searches": [_document(*item) for item in saved if page in {None, item[1].page}]})
@@ -117,14 +124,14 @@ async def save(
 ) -> Response:
     """Save one. The journal has it when this answers, and the index almost always."""
     given.led(wanted.vhost, who)
-    async with _changing(given):
-        known, name = await _known(given, wanted.vhost), wanted.name.strip(" ")
+    async with _STATE.changing(given):
+        known, name = await _STATE.known(given, wanted.vhost), wanted.name.strip(" ")
         asks = wanted.filter.model_dump(exclude_none=True)
         saved_ms = known.saves(name, wanted.page, wall_ms())
         made = SavedSearch(name, wanted.page, asks, who.name[:MAX_BY], saved_ms)
         _check(known, made, wanted.vhost, who)
         await given.audit(who, wanted.vhost, SAVED, {"search": made.document})
-        await _until(given, wanted.vhost, lambda now: made.id in now.searches)
+        await _STATE.until(given, wanted.vhost, lambda now: made.id in now.searches)
     return Answer(_document(wanted.vhost, made), 201)
 
 
@@ -132,19 +139,21 @@ async def save(
 async def delete(given: Given, who: Operator, search_id: str, vhost: OfVhost = "/") -> Response:
     """Delete one; the answer is what it was."""
     given.led(vhost, who)
-    async with _changing(given):
-        gone = (await _known(given, vhost)).searches.get(search_id)
+    async with _STATE.changing(given):
+        gone = (await _STATE.known(given, vhost)).searches.get(search_id)
         if gone is None or not _may_see(who, vhost, gone):
             raise refuse(404, f"no search {search_id[:64]!r} is saved in vhost {vhost!r} that this token may see")
         await given.audit(who, vhost, DELETED, {"search": gone.document})
-        await _until(given, vhost, lambda now: search_id not in now.searches)
+        await _STATE.until(given, vhost, lambda now: search_id not in now.searches)
     return Answer(_document(vhost, gone))
 
 
 def _check(known: saved_searches.Left, made: SavedSearch, vhost: str, who: Caller) -> None:
     """Refuses what may not be saved."""
-    if not made.name.isprintable():
-        raise refuse(422, f"name {made.name!r} has characters that nobody can see or type; leave them out")
+    if not re.fullmatch(READABLE, made.name):
+        raise refuse(
+            422, f"name {made.name!r} has characters that nobody can see or type, or no letter; use one to be read"
+        )
     if not _may_see(who, vhost, made):
         raise refuse(403, f"token {who.name!r} sees some queues only; name one of them as the filter's queue")
     if made.id in known.searches:
@@ -166,24 +175,3 @@ def _may_see(who: Caller, vhost: str, search: SavedSearch) -> bool:
 
 def _document(vhost: str, search: SavedSearch) -> dict[str, Any]:
     return {"id": search.id, "vhost": vhost, **search.document}
-
-
-def _changing(given: Context) -> asyncio.Lock:
-    """Names and numbers are looked at and changed by one at a time."""
-    lock: asyncio.Lock = given.extras.setdefault("searches_lock", asyncio.Lock())
-    return lock
-
-
-async def _known(given: Context, vhost: str) -> saved_searches.Left:
-    """What is left of many events is worked out beside the event loop, too."""
-    return await asked(given, lambda reader: saved_searches.left(reader.audits_of(vhost, ACTIONS, 0)))
-
-
-async def _until(given: Context, vhost: str, holds: Callable[[saved_searches.Left], bool]) -> None:
-    """Until the index has read it; after some seconds, or in trouble, all the same, since the journal has it."""
-    deadline = asyncio.get_running_loop().time() + SEEN_S
-    with suppress(HTTPException):
-        while True:
-            if holds(await _known(given, vhost)) or asyncio.get_running_loop().time() > deadline:
-                return
-            await asyncio.sleep(LOOK_S)

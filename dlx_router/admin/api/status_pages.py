@@ -5,19 +5,17 @@ journal of a vhost, with a digest of the link's token and never the token. The l
 the other.
 """
 
-import asyncio
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, HTTPException, Path
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, Field, StrictBool
 from starlette.responses import Response
 
 from dlx_router.admin.api import models, public
 from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
-from dlx_router.admin.api.asking import asked, sees_of
+from dlx_router.admin.api.asking import sees_of
+from dlx_router.admin.api.audited_state import AuditedState
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.admin.api.groups import group_row
 from dlx_router.config.api_access.tokens import Caller
@@ -27,9 +25,8 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 router = APIRouter(tags=["status pages"])
 
-SEEN_S: Final = 5.0
-LOOK_S: Final = 0.05
 MAX_BY: Final = 80
+_STATE: Final = AuditedState("status pages", ACTIONS, status_pages.left)
 _SHARING: Final = ("by", "shared_ms", "note", "shows_error")
 GroupId = Annotated[str, Path(max_length=64)]
 
@@ -38,7 +35,7 @@ class NewStatusPage(BaseModel, extra="forbid"):
     """What the page says further. It is public, and stands in the journal: write no secrets."""
 
     note: str = Field("", max_length=MAX_NOTE)
-    shows_error: bool = Field(default=False, description="The error's type, and its message without what varies.")
+    shows_error: StrictBool = Field(default=False, description="The error's type, and its message without what varies.")
 
 
 class StatusPage(BaseModel):
@@ -114,10 +111,10 @@ async def share(given: Given, who: Operator, group_id: GroupId, wanted: NewStatu
     vhost, token = row["vhost"], secrets.token_urlsafe(status_pages.TOKEN_BYTES)
     whose, by = (row["id"], row["failed_queue"], row["reason"] or ""), who.name[:MAX_BY]
     made = SharedPage(digest_of(token), *whose, wanted.note.strip(), wanted.shows_error, by, wall_ms())
-    async with _changing(given):
-        _check(await _known(given, vhost), made, vhost)
+    async with _STATE.changing(given):
+        _check(await _STATE.known(given, vhost), made, vhost)
         await given.audit(who, vhost, SHARED, {"page": made.document})
-        await _until(given, vhost, lambda now: made.digest in now.pages)
+        await _STATE.until(given, vhost, lambda now: made.digest in now.pages)
         public.forget(given, vhost)
     path = f"/status/{token}"
     link = {"token": token, "path": path, "url": (given.console_url or "").rstrip("/") + path}
@@ -127,7 +124,7 @@ async def share(given: Given, who: Operator, group_id: GroupId, wanted: NewStatu
 @router.delete("/groups/{group_id}/status-page", response_model=StatusPage)
 async def revoke(given: Given, who: Operator, group_id: GroupId) -> Response:
     """The link shows nothing any more; the answer is what the page was."""
-    async with _changing(given):
+    async with _STATE.changing(given):
         gone = await _of_group(given, who, group_id)
         if not gone:
             raise refuse(404, f"no group {group_id!r} that this token may see has a status page")
@@ -140,16 +137,20 @@ async def revoke(given: Given, who: Operator, group_id: GroupId) -> Response:
 async def public_status(given: Given, who: Viewer, token: Annotated[str, Path(max_length=64)]) -> Response:
     """What the page of this link shows. It asks for no token of the API; a link that is not valid is 404."""
     sees_of(given, who)
-    if given.has_console:
-        for vhost in _led(given, who):
-            if (status := await public.status(given, vhost, digest_of(token))) is not None:
-                return Answer(status)
+    led = _led(given, who) if given.has_console else []
+    known = [vhost for vhost in led if given.index is None or given.index.has_caught_up(vhost)]
+    for vhost in known:
+        if (status := await public.status(given, vhost, digest_of(token))) is not None:
+            return Answer(status)
+    if known != led:  # a page that was revoked since would still show
+        raise refuse(503, public.LATER)
     raise refuse(404, public.NOTHING)
 
 
 async def _revoke(given: Context, who: Caller, vhost: str, gone: SharedPage) -> None:
     await given.audit(who, vhost, REVOKED, {"page": gone.document})
-    await _until(given, vhost, lambda now: gone.digest not in now.pages)
+    public.revoke(given, gone.digest)
+    await _STATE.until(given, vhost, lambda now: gone.digest not in now.pages)
     public.forget(given, vhost)
 
 
@@ -170,7 +171,7 @@ def _check(known: status_pages.Left, made: SharedPage, vhost: str) -> None:
 async def _visible(given: Context, who: Caller) -> list[tuple[str, SharedPage]]:
     """The pages of the vhosts that this router leads and whose queues this caller may see."""
     sees = sees_of(given, who)
-    known = [(vhost, page) for vhost in _led(given, who) for page in (await _known(given, vhost)).listed()]
+    known = [(vhost, page) for vhost in _led(given, who) for page in (await _STATE.known(given, vhost)).listed()]
     return [(vhost, page) for vhost, page in known if sees(vhost, page.queue)]
 
 
@@ -194,24 +195,3 @@ def _document(vhost: str, shared: SharedPage) -> dict[str, Any]:
         "is_shared": True,
         **{name: document[name] for name in _SHARING},
     }
-
-
-def _changing(given: Context) -> asyncio.Lock:
-    """How many there are is looked at and changed by one at a time."""
-    lock: asyncio.Lock = given.extras.setdefault("status_pages_lock", asyncio.Lock())
-    return lock
-
-
-async def _known(given: Context, vhost: str) -> status_pages.Left:
-    """What is left of many events is worked out beside the event loop, too."""
-    return await asked(given, lambda reader: status_pages.left(reader.audits_of(vhost, ACTIONS, 0)))
-
-
-async def _until(given: Context, vhost: str, holds: Callable[[status_pages.Left], bool]) -> None:
-    """Until the index has read it; after some seconds, or in trouble, all the same, since the journal has it."""
-    deadline = asyncio.get_running_loop().time() + SEEN_S
-    with suppress(HTTPException):
-        while True:
-            if holds(await _known(given, vhost)) or asyncio.get_running_loop().time() > deadline:
-                return
-            await asyncio.sleep(LOOK_S)

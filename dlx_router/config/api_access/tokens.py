@@ -80,7 +80,7 @@ class Tokens:
     def __init__(self, path: Path) -> None:
         """Raises TokensError."""
         self._path = path
-        self._stamp = _stamp(path)
+        self._stamp: _Stamp | None = _stamp(path)
         self._known = read(path)
         self.trouble: str | None = None
 
@@ -116,10 +116,12 @@ class Tokens:
         return self.trouble
 
     def _renew(self) -> None:
+        """A file that cannot be used is not read again before it changes: whoever asks would stop letters by asking."""
+        before, self._stamp = self._stamp, None
         try:
-            stamp = _stamp(self._path)
-            if stamp != self._stamp or self.trouble is not None:
-                self._known, self._stamp, self.trouble = read(self._path), stamp, None
+            self._stamp = _stamp(self._path)
+            if self._stamp != before:
+                self._known, self.trouble = read(self._path), None
         except TokensError as error:
             self.trouble = str(error)
 
@@ -160,8 +162,8 @@ def _entry(entry: Any, where: str) -> tuple[str, Caller]:
     if role not in Role.__members__:
         raise TokensError(f"{where}: role is none of viewer, operator, admin")
     for key in ("vhost", "match"):
-        if not isinstance(entry.get(key), str | None):
-            raise TokensError(f"{where}: {key} is no text")
+        if key in entry and not isinstance(entry[key], str):
+            raise TokensError(f"{where}: {key} is no text; leave it out where the token is for all")
     return _secret(entry, where), caller(name, Role[role], entry.get("vhost"), entry.get("match"))
 
 
@@ -182,9 +184,12 @@ def _digest(token: str) -> str:
     return sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
+def _stamp(path: Path) -> "_Stamp":
     try:
         status = path.stat()
     except OSError as error:
         raise TokensError(f"API_TOKENS_FILE {path}: {error.strerror}; name a readable file") from None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino  # ctime: rights that were given
+
+
+_Stamp = tuple[int, int, int, int]

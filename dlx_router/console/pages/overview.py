@@ -14,7 +14,6 @@ from dlx_router.console.router_api import ApiError, RouterApi
 from dlx_router.console.sorting import arranged, order_of
 
 KEPT_S: Final = 10.0
-MAX_KEPT: Final = 64
 NEWEST: Final = 500
 HOUR_MS: Final = 3_600_000
 BARS: Final = 30
@@ -22,6 +21,7 @@ AT_WORK: Final = frozenset({"running", "watching", "paused"})
 RESTING: Final = frozenset({"dead", "parked", "quarantined"})
 WAITING: Final = frozenset({"retrying", "held"})
 MAX_VHOSTS: Final = 20
+_SHOWN: Final = ("vhost", "failed_queue", "last_ms")
 Found = TypeVar("Found")
 Told = dict[str, Any]
 
@@ -138,18 +138,13 @@ def course(moments: Sequence[int], since_ms: int, until_ms: int) -> list[int]:
 
 
 async def _recent(asked: Asked, router: RouterApi) -> Told:
-    """The newest letters; asked once for all who look within some seconds by the same token."""
-    kept, key, now = asked.console.kept, (router.name, asked.session.account), time.monotonic()
-    at, answer = kept.get(key, (0.0, {}))
-    if now - at > KEPT_S or not answer:
+    """The newest letters; asked once for all who look within some seconds by the same account."""
+
+    async def newest() -> Told:
         answer = await router.get("/letters", asked.session.token, limit=NEWEST)
-        slim = [{name: letter[name] for name in ("vhost", "failed_queue", "last_ms")} for letter in answer["letters"]]
-        answer = {"letters": slim}
-        kept.pop(key, None)
-        kept[key] = (now, answer)
-        while len(kept) > MAX_KEPT:
-            del kept[next(iter(kept))]
-    return dict(answer)
+        return {"letters": [{name: letter[name] for name in _SHOWN} for letter in answer["letters"]]}
+
+    return await asked.console.remembered.get(router.name, asked.session.account, "newest letters", KEPT_S, newest)
 
 
 async def _tasks(router: RouterApi, token: str, vhosts: Sequence[str]) -> list[Told]:

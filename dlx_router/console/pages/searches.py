@@ -15,6 +15,7 @@ from dlx_router.core.printable import plain
 from dlx_router.core.saved_searches import FIELDS, MAX_NAME
 
 COLUMNS: Final = ["id", "vhost", "page", "name", "filter", "by", "saved_ms"]
+KEPT_S: Final = 5.0
 FEW: Final = 12  # beside a list; the page of all has the others
 Row = dict[str, Any]
 
@@ -36,8 +37,11 @@ async def saved_for(asked: Asked, page: str, given: Mapping[str, str]) -> dict[s
 
     A list never waits for it, nor is it lost by it: routers of before have no such path.
     """
+    token, query = asked.session.token, {"page": page}
     try:
-        answer = await asked.router.ask("GET", "/searches", asked.session.token, query={"page": page})
+        answer = await asked.recent(
+            f"searches {page}", KEPT_S, lambda: asked.router.ask("GET", "/searches", token, query=query)
+        )
     except ApiError:
         return None
     rows = _rows(asked, answer.get("searches") or [])

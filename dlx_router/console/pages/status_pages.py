@@ -10,11 +10,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from dlx_router.console.asking import Asked
+from dlx_router.console.command_lines import command
+from dlx_router.console.pages.overview import missing
 from dlx_router.console.rendering import quoted
 from dlx_router.console.router_api import ApiError, RouterApi
 from dlx_router.console.who import Console
 from dlx_router.core.status_pages import MAX_NOTE, TOKEN, digest_of
 
+COLUMNS: Final = ["group", "vhost", "queue", "by", "shared_ms", "shows_error", "note"]
 KEPT_S: Final = 5.0
 MOST_KEPT: Final = 200
 AT_ONCE: Final = 8  # of the 16 pages that are made at once
@@ -31,6 +34,14 @@ async def shared_of(asked: Asked, group: str) -> dict[str, Any] | None:
         return await asked.router.ask("GET", _path(group), asked.session.token)
     except ApiError:
         return None
+
+
+async def status_pages(asked: Asked) -> Response:
+    """All groups that are shared; never a link."""
+    answer = await asked.get("/status-pages")
+    listed = asked.listing("status-pages", COLUMNS, answer["pages"])
+    values = {"pages": answer["pages"], "missing": missing(answer), "command": command("groups", "shared")}
+    return listed or asked.page("status_pages.html", **values)
 
 
 async def share(asked: Asked) -> Response:

@@ -198,8 +198,8 @@ class Worker:
         self._provide(job)
 
     def _resume(self, job: Job) -> None:
-        """After a while; where the session has ended meanwhile, another has the letter and nothing is to be told."""
-        if self._owner.publish_link.is_open:
+        """After a while; where its consumer or the session has ended, another has it and nothing is to be told."""
+        if self._owner.publish_link.is_open and job.consumer.is_open:
             self._provide(job)
         else:
             self._settling.gone(job)
@@ -217,7 +217,13 @@ class Worker:
 
     def _later(self, job: Job, resource: Resource) -> None:
         """Once the broker has said whether that is there."""
-        self._owner.provision.later(resource, job, self._provided)
+        self._owner.provision.later(resource, job, self._provided_late)
+
+    def _provided_late(self, job: Job, resolved: str | Refusal) -> None:
+        if job.consumer.is_open:
+            self._provided(job, resolved)
+        else:
+            self._settling.gone(job)
 
     def _provided(self, job: Job, resolved: str | Refusal) -> None:
         if isinstance(resolved, Refusal):
@@ -324,7 +330,7 @@ class Worker:
         """Where the job can go back to; only a relay has that."""
         return None
 
-    def _carry_out(self, job: Job, step: NextStep) -> None:  # noqa: C901, PLR0912 - one arm for each, and none is missing
+    def _carry_out(self, job: Job, step: NextStep) -> None:  # noqa: C901 - one arm for each, and none is missing
         """Do this step; core/next_step says what each is."""
         decider, place = self._owner.decider, self._places[job.consumer]
         match step:
@@ -354,8 +360,6 @@ class Worker:
             case next_step.LeaveSourceAlone(why):
                 self._owner.leave_alone(place.source, f"a letter can neither be kept nor published: {why}")
                 self._settling.gone(job)
-            case next_step.RestartSession(why):
-                self._owner.trouble(f"a letter of {place.source!r} can neither be kept nor published: {why}")
             case next_step.GiveBack(why):
                 self._settling.give_back(job, why)
             case next_step.BackInLine():
@@ -408,4 +412,4 @@ class Worker:
         self._moved_s = time.monotonic()
         backlog, self._backlog = self._backlog, []
         for job in backlog:
-            self._provide(job)  # what it needs may be what was just missed
+            self._resume(job)  # what it needs may be what was just missed

@@ -39,10 +39,12 @@ class LeaseChannels:
         self._closing: set[asyncio.Task[None]] = set()
         self._in_use: InUse | None = None
         self._kept: set[str] = set()
+        self._is_over = False
 
     async def linked(self) -> Link:
-        """The connection that holds letters."""
+        """The connection that holds letters. LinkError: no letter is taken any more."""
         async with self._linking:
+            self._see_leading()
             if self._link is None or not self._link.is_open:
                 link = self._link = await self._context.link("leases")
                 self._in_use = InUse(lambda: link, self._context.names, lambda _queue: link.abort())
@@ -68,8 +70,9 @@ class LeaseChannels:
                     await self._in_use.release(queue)
 
     async def publishing(self) -> Link:
-        """Another one: behind an alarm the broker reads no ack from a connection that publishes."""
+        """Another one: behind an alarm the broker reads no ack from a connection that publishes. LinkError."""
         async with self._linking:
+            self._see_leading()
             if self._out is None or not self._out.is_open:
                 self._out = await self._context.link("lease copies")
             return self._out
@@ -92,7 +95,9 @@ class LeaseChannels:
         self._held[holder] += 1
 
     def free(self, holder: Holder) -> None:
-        """One less; the last makes it free for another look."""
+        """One less; the last makes it free for another look. Not at the end: `close` gives back what it holds."""
+        if self._is_over:
+            return
         self._held[holder] -= 1
         if self._held[holder] > 0:
             return
@@ -116,17 +121,34 @@ class LeaseChannels:
     def _lost(self, holder: Consumer, error: Exception, _unsettled: int) -> None:
         self._on_lost(holder, error)
 
+    @property
+    def is_over(self) -> bool:
+        """No letter is taken any more: another router may lead."""
+        return self._is_over
+
+    def end(self) -> None:
+        """From now on nobody gets a channel, whoever waits for one; what is held is held until `close`."""
+        self._is_over = True
+
     async def close(self) -> None:
         """What is held goes back, by nack: a connection that is lost counts as a failed delivery."""
+        self.end()
         for task in self._closing:
             task.cancel()
-        for holder in [*self._held]:
-            with suppress(*TROUBLE):
-                await holder.halt()
-                await holder.give_all_back()
-        for link in (self._link, self._out):
-            if link is not None:
-                await link.close()
+        async with self._linking:  # a connection that is being made is closed, too
+            await asyncio.gather(*map(self._given_back, [*self._held]))
+            for link in (self._link, self._out):
+                if link is not None:
+                    await link.close()
+
+    async def _given_back(self, holder: Holder) -> None:
+        with suppress(*TROUBLE):
+            await holder.halt()
+            await holder.give_all_back()
+
+    def _see_leading(self) -> None:
+        if self._is_over:
+            raise LinkError("this router stops, or leads no more")
 
 
 async def is_seen(holder: Holder) -> bool:

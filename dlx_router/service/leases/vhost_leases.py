@@ -108,6 +108,10 @@ class VhostLeases:
         """How many consumers of the queue are leases' own."""
         return 0 if self._worker is None else self._worker.consumers(queue)
 
+    def awaited(self, queue: str) -> int:
+        """How many requests look for letters of the queue just now."""
+        return 0 if self._worker is None else self._worker.awaited(queue)
+
     @property
     def held(self) -> int:
         """How many letters are held."""

@@ -91,6 +91,10 @@ class LeaseWorker:
         turns = {(lease.held.holder, lease.held.turn) for lease in self.book if lease.held.queue == queue}
         return self._looking[queue] + len(turns)
 
+    def awaited(self, queue: str) -> int:
+        """How many requests look for letters of the queue just now, and take what they find."""
+        return self._looking[queue]
+
     # -- receiving ----------------------------------------------------------------------------------------------
 
     async def receive(self, asked: Asked) -> list[Lease[HeldLetter]]:
@@ -160,6 +164,8 @@ class LeaseWorker:
         delivery: frames.Delivery,
         holder: Holder,
     ) -> Meant:
+        if self._channels.is_over:
+            return Meant.LEFT
         try:
             letter, envelope = decoder.read(delivery, place_of(self._context, asked.queue))
             in_force = self._context.in_force()
@@ -245,7 +251,8 @@ class LeaseWorker:
             returned(held.holder, held.job.delivery.tag)
         else:
             self._context.metrics.lease_letters["came_back"] += ending is Ending.SETTLED
-            await is_seen(held.holder)
+            if ending is not Ending.SETTLED or not await is_seen(held.holder):
+                self._removed.not_again(lease.key, lease.id)
         finally:
             self._channels.free(held.holder)
 
@@ -292,6 +299,7 @@ class LeaseWorker:
 
     async def stop(self) -> None:
         """Everything that is held goes back, by nack: a connection that is lost counts as a failed delivery."""
+        self._channels.end()  # a request that sleeps between two looks must find nothing to take letters by
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

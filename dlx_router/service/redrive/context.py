@@ -33,6 +33,7 @@ class TaskContext:
     in_force: Callable[[], InForce]  # now
     sign_with: Callable[[], bytes]
     leased: Callable[[str], int] = lambda _queue: 0  # how many consumers of a queue are those of leases
+    awaited: Callable[[str], int] = lambda _queue: 0  # how many of these wait for letters: they take what comes
 
     async def link(self, role: str) -> Link:
         """A connection of its own: nothing of the letters' way waits for it. LinkError where it cannot be made."""

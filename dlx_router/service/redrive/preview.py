@@ -6,6 +6,7 @@ somebody consumes, those are messages that the consumer waits for.
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -65,7 +66,8 @@ async def see_to_letters(context: TaskContext, spec: Spec) -> None:
         return
     takes = spec.kind is not TaskKind.EXPORT and not spec.dry_run
     is_ours = not takes or await _is_dead_letter_queue(context, spec.queue)
-    why = objection(spec.queue, await _consumers(context, spec.queue), is_dead_letter_queue=is_ours)
+    consumers = await _consumers(context, spec.queue, context.awaited)
+    why = objection(spec.queue, consumers, is_dead_letter_queue=is_ours)
     if why:
         raise TaskError(
             f"{why}; what lies there may be living messages. Nothing was done. A task takes letters only, and leaves "
@@ -116,13 +118,16 @@ async def _sampled(context: TaskContext, queue: str, kind: Kind, limit: int) -> 
     return read, sum(are_letters)
 
 
-async def _consumers(context: TaskContext, queue: str) -> int:
-    """How many consume it, but for our own leases, once those that are just going have gone."""
+async def _consumers(context: TaskContext, queue: str, awaited: Callable[[str], int] = lambda _queue: 0) -> int:
+    """How many consume it, but for our own leases, once those that are just going have gone.
+
+    `awaited`: how many of ours count all the same, because they take letters that come.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + LEAVING_S
     while True:
         counted = (await context.topology.censuses([queue])).get(queue, (0, 0))[1]
-        consumers = max(counted - context.leased(queue), 0)
+        consumers = max(counted - context.leased(queue), 0) + awaited(queue)
         if not consumers or loop.time() > until:
             return consumers
         await asyncio.sleep(LOOK_S)

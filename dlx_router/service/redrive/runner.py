@@ -98,6 +98,8 @@ class TaskRunner:
         return task if worker is None else replace(task, counts=worker.counters.counts)
 
     def _spawn(self, task_id: str, context: TaskContext, *, fresh: bool) -> None:
+        if before := self._running.get(task_id):
+            before.cancel()  # it only waits for the journal to take how it ended
         self._running[task_id] = asyncio.create_task(self._guarded(task_id, self._work(task_id, context, fresh=fresh)))
 
     async def _guarded(self, task_id: str, work: Coroutine[Any, Any, None]) -> None:
@@ -106,9 +108,10 @@ class TaskRunner:
         except (TaskError, NotLeader) as error:
             log.warning("redrive.ended", task=task_id, error=str(error), fate=FATE)
         finally:
-            self._workers.pop(task_id, None)
-            self._running.pop(task_id, None)
-            self._end_outlet(task_id)
+            if self._running.get(task_id) is asyncio.current_task():
+                self._workers.pop(task_id, None)
+                self._running.pop(task_id, None)
+                self._end_outlet(task_id)
 
     def _end_outlet(self, task_id: str) -> None:
         """What was told of an export stays for those who are late, but not for ever."""
@@ -167,6 +170,9 @@ class TaskRunner:
             await asyncio.sleep(LOOK_S)
 
     async def _is_stored(self, task: Task, context: TaskContext, once: Once) -> bool:
+        known = self._task_log.tasks.get(task.id)
+        if known is not None and known.change > task.change:
+            return True  # somebody resumed or cancelled it meanwhile, and that stands
         try:
             await self._task_log.store(task)
         except NotLeader as error:

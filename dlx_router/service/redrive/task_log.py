@@ -66,14 +66,15 @@ class TaskLog:
                 raise Conflict(f"queue {queue!r} has task {other.id} ({other.state}); cancel it or wait for it")
 
     async def add(self, task: Task) -> None:
-        """A new task. NotLeader where the journal takes nothing: then there is none."""
+        """A new task. Conflict: its queue is taken; NotLeader: the journal takes nothing. Then there is none."""
         context = self._writing()
+        self.see_free(task.spec.queue)  # here, where nothing is waited for between the look and the task
         self.tasks[task.id] = task
         self._forget_oldest()
         try:
             await self._confirmed(task, context)
         except BaseException:
-            del self.tasks[task.id]
+            self.tasks.pop(task.id, None)
             over = replace(changed(task, State.CANCELLED, task.changed_ms, LATE), term=self.term)
             # What was said may still get there; this comes behind it.
             self._record(over, context)

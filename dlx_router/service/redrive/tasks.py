@@ -121,8 +121,7 @@ class Tasks:
             secrets.token_hex(6), spec, by=by, created_ms=now, changed_ms=now, total=total, term=self._task_log.term
         )
         await self._task_log.add(task)
-        self._runner.begin(task, context, edit)
-        return task
+        return self._begun(task.id, context, edit)
 
     def see_free(self, queue: str) -> None:
         """Conflict where a task has the queue; NotLeader."""
@@ -173,9 +172,16 @@ class Tasks:
                     self._task_log.tasks[task_id] = before  # nothing of it is at work
                 raise
             if state is State.RUNNING:
-                self._runner.begin(task, context)
+                return self._begun(task_id, context)
         elif not self._task_log.is_told(task_id):
             await self._task_log.store(task)
+        return task
+
+    def _begun(self, task_id: str, context: TaskContext, edit: Edit | None = None) -> Task:
+        """The task as it is now: whoever cancelled it while the journal was waited for is obeyed."""
+        task = self._task_log.known(task_id)
+        if task.state is State.RUNNING:
+            self._runner.begin(task, context, edit)
         return task
 
     def _leading(self) -> TaskContext:

@@ -359,6 +359,7 @@ class VhostRunner:
             in_force=lambda: self._decider.in_force,
             sign_with=lambda: key,
             leased=self.leases.consumers,
+            awaited=self.leases.awaited,
         )
 
     def _setting(self) -> Setting:

@@ -25,7 +25,7 @@ from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.files import ArchiveBusyError, ArchiveError, moved, removed, token
 from dlx_router.spark.archive.layout import Archive, Day, Entry, Part
 from dlx_router.spark.archive.lookback import LOOKBACK_DAYS, days_around
-from dlx_router.spark.archive.verify import orphans
+from dlx_router.spark.archive.verify import counted, orphans
 
 ROWS_A_FILE: Final = 2_000_000
 _DAY_MS: Final = 86_400_000
@@ -66,6 +66,7 @@ def compact(fold: Fold, root: Path | str, rules: Rules, *, now: datetime | None 
         expired = _expire(archive, now, _kept_for(rules.keep, now)) if rules.keep is not None else 0
         days = events = repeated = 0
         for day, parts in _open_days(archive, now.date()).items():
+            _require_whole(parts)
             before = sum(part.rows for part in parts)
             done = _folded(archive, day, parts, partial(fold, parts, _near(archive, day, rules)))
             days, events, repeated = days + 1, events + done.rows, repeated + before - done.rows
@@ -126,8 +127,8 @@ def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
     """Remove these events, and their files; a text is the condition `where`.
 
     Lines that are no events lose their text where an id that was asked for stands in it, or where they were read in the
-    time that was. Killed in between, some days still have them: run it again. ArchiveError for a condition that cannot
-    be read.
+    time that was. Killed in between, some days still have them: run it again, and it finds the same letters, because
+    the events by which they are found go last. ArchiveError for a condition that cannot be read, or a lost file.
     """
     archive, what = Archive(root), Erasure(what) if isinstance(what, str) else what
     with _whole(archive):
@@ -136,21 +137,54 @@ def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
         matching = _matching(reading.rows(spark, archive, parts), what.condition)
         keys = matching.select("id", "event_id").distinct().persist()
         letters = keys.where("id is not null").select("id").distinct()
-        gone = 0
-        for day in sorted({part.date for part in parts}):
-            own = [part for part in parts if part.date == day]
-            rows = reading.rows(spark, archive, own)
-            if hit := rows.count() - _kept(rows, what, keys, letters).count():
-                left = _kept(reading.once(rows), what, keys, letters)
-                _folded(archive, day, own, partial(_write_sorted, left, own))
-                gone += hit
-        counted = letters.count()
-        _drop_old(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
+        found = letters.count()
         names = {*what.letters, *what.message_ids, *_ids(letters if what.letters or what.message_ids else None)}
-        keys.unpersist()
         bad_lines.blank(archive, names, since_ms=what.since_ms, until_ms=what.until_ms)
+        asked_for = spark.createDataFrame([(name,) for name in what.letters], "id string")
+        gone = 0
+        for kept in _steps(what, keys, letters.union(asked_for).distinct()):
+            gone += _rewritten(spark, archive, kept)
+        _drop_old(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
+        keys.unpersist()
         _mirrored(archive)
-    return Erased(counted, gone, bad_lines.count(archive))
+    return Erased(found, gone, bad_lines.count(archive))
+
+
+Kept = Callable[[DataFrame], DataFrame]
+
+
+def _steps(what: Erasure, keys: DataFrame, letters: DataFrame) -> list[Kept]:
+    """What is kept by the first step, and by the last: the events by which letters are found outlive all others."""
+
+    def without(rows: DataFrame) -> DataFrame:
+        return _kept(rows, what, keys, letters)
+
+    def without_others(rows: DataFrame) -> DataFrame:
+        condition = f.expr(what.condition) if isinstance(what.condition, str) else what.condition
+        finds = f.coalesce(condition, f.lit(False))  # noqa: FBT003 - a column
+        return rows.where(finds).select(*schemas.ARCHIVE.names).unionByName(without(rows.where(~finds)))
+
+    return [without] if what.is_time else [without_others, without]
+
+
+def _rewritten(spark: SparkSession, archive: Archive, kept: Kept) -> int:
+    """Each day that has other events than those that are kept is written without them; how many these were."""
+    parts, gone = archive.parts(), 0
+    for day in sorted({part.date for part in parts}):
+        own = [part for part in parts if part.date == day]
+        rows = reading.rows(spark, archive, own)
+        if hit := rows.count() - kept(rows).count():
+            _require_whole(own)
+            _folded(archive, day, own, partial(_write_sorted, kept(reading.once(rows)), own))
+            gone += hit
+    return gone
+
+
+def _require_whole(parts: Iterable[Part]) -> None:
+    """ArchiveError where a file is lost: what is written without its events would look whole."""
+    for part in parts:
+        for problem in counted(part):
+            raise ArchiveError(f"{problem}; restore the folder from a backup, and run it again")
 
 
 def _ids(letters: DataFrame | None) -> Iterable[str]:

@@ -36,7 +36,7 @@ def verify(root: Path | str, *, deep: bool = False) -> Verified:
     """
     archive = Archive(root)
     entries, parts = archive.entries(), archive.parts()
-    findings = [*_chain(archive, entries), *(finding for part in parts for finding in _counted(part))]
+    findings = [*_chain(archive, entries), *(finding for part in parts for finding in counted(part))]
     findings += [*_bad_counted(archive, entries), *orphans(archive)]
     if deep and not findings:
         findings += [finding for entry in entries for finding in _placed(archive, entry)]
@@ -76,7 +76,8 @@ def _chain(archive: Archive, entries: list[Entry]) -> Iterator[str]:
         at |= entry.end
 
 
-def _counted(part: Part) -> Iterator[str]:
+def counted(part: Part) -> Iterator[str]:
+    """What is wrong with the number of its events, if anything."""
     try:
         rows = sum(pq.ParquetFile(file).metadata.num_rows for file in part.files)
     except _UNREADABLE as error:

@@ -10,9 +10,11 @@ does not come to its queue is taken back by another event. Each try of a chunk t
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,6 +29,7 @@ from dlx_router.core.names import Names
 from dlx_router.spark.amqp import StreamError
 from dlx_router.spark.analyses.letters import KEY
 from dlx_router.spark.analyses.shape import struct
+from dlx_router.spark.archive.files import locked
 from dlx_router.spark.backtest.replay import event_of as parsed
 from dlx_router.spark.options import Options
 from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Outgoing, Publishing
@@ -77,9 +80,26 @@ def run(
 ) -> Progress:
     """Send what the ledger does not have; `on_chunk` hears of every chunk.
 
-    StreamError where a queue is missing; PlanError where letters are not of the connection's vhost.
+    StreamError where a queue is missing; PlanError where letters are not of the connection's vhost; ArchiveBusyError
+    where another process is at this plan: it would send the same letters.
     """
     plan = Plan.load(folder)
+    with _alone(folder):
+        return _run(spark, folder, plan, way, on_chunk)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Only on this machine, as all locks of files: see docs/pipeline.md."""
+    with (folder / ".lock").open("a+", encoding="utf-8") as lock:
+        locked(lock, f"`pipeline redrive` of {folder}")
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}")
+        lock.flush()
+        yield
+
+
+def _run(spark: SparkSession, folder: Path, plan: Plan, way: Way, on_chunk: Callable[[Progress], None]) -> Progress:
     Target(way.options.address().vhost).require(vhosts_of(folder))
     _bound(plan, way)
     numbers = [number for number in range(plan.chunks) if _is_open(ledger_entry(folder, number))]

@@ -20,11 +20,12 @@ from dlx_router.core.names import Names
 from dlx_router.core.remembered import decode
 from dlx_router.service.vhost.signing_key import from_file
 from dlx_router.spark.amqp import StreamError
+from dlx_router.spark.archive.files import ArchiveBusyError
 from dlx_router.spark.options import Options
 from dlx_router.spark.redrive.letters import Sender, Spoilt, copy_of
 from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, Target, freeze, vhosts_of
 from dlx_router.spark.redrive.reconcile import reconcile
-from dlx_router.spark.redrive.run import Progress, Way, progress, run
+from dlx_router.spark.redrive.run import Progress, Way, _alone, progress, run
 from tests.spark.analyses.test_backtest import read_journal
 from tests.spark.rows import AS_OF_MS, archived
 from tests.support.client import Client
@@ -131,6 +132,12 @@ def test_chunks_that_are_under_way_when_a_run_is_ended_are_in_the_ledger(
     assert run(spark, plan, beside).is_done
     got = [amqp.take(QUEUE).headers["dlx-router-id"] for _ in range(amqp.depth(QUEUE))]
     assert sorted(got) == dead(truth)
+
+
+def test_a_plan_is_sent_by_one_process_at_a_time(spark: SparkSession, plan: Path, way: Way) -> None:
+    with _alone(plan), pytest.raises(ArchiveBusyError, match=r"is already running: process \d+"):
+        run(spark, plan, way)
+    assert not [*(plan / "ledger").glob("*.json")]
 
 
 def test_before_it_is_sent_the_journal_has_nothing_of_a_plan(

@@ -1,6 +1,7 @@
 """What is erased, or too old, stands in no file of the archive any more: not in old ones, not in what was killed."""
 
 import shutil
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -9,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dlx_router.journal.audit import COMMENT
 from dlx_router.spark.archive import bad_lines, delta
+from dlx_router.spark.archive import compact as compacting
 from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.compact import Erased, Erasure, Rules, compact, erase
-from dlx_router.spark.archive.layout import Archive
+from dlx_router.spark.archive.layout import Archive, Day
 from dlx_router.spark.archive.sink import Sink
 from dlx_router.spark.archive.verify import verify
 from dlx_router.spark.tables.database import fold
@@ -89,6 +92,40 @@ def test_a_letter_is_gone_from_every_file(spark: "SparkSession", written: Writte
     assert len(standing_in(root, BERT)) == 3
     assert verify(root, deep=True).findings == ()
     assert erase(spark, root, what) == Erased(letters=0, events=0, bad=done.bad)
+
+
+@pytest.mark.parametrize("killed_at", [1, 2, 3])
+@pytest.mark.parametrize(
+    "what", [Erasure(letters=(ANNA,)), Erasure(message_ids=(f"m-{ANNA}",))], ids=["id", "message id"]
+)
+def test_what_was_killed_finds_the_same_letters_when_it_is_run_again(
+    spark: "SparkSession", written: Written, what: Erasure, killed_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one event by which a message id is found goes last."""
+    folded, calls = compacting._folded, list[str]()
+
+    def killed(archive: Archive, day: str, *more: object) -> Day:
+        calls.append(day)
+        if len(calls) == killed_at:
+            raise KeyboardInterrupt
+        return folded(archive, day, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compacting, "_folded", killed)
+    with suppress(KeyboardInterrupt):
+        erase(spark, written.archive.root, what)
+    assert len(calls) <= killed_at
+    monkeypatch.setattr(compacting, "_folded", folded)
+    erase(spark, written.archive.root, what)
+    assert standing_in(written.archive.root, ANNA) == []
+    assert verify(written.archive.root, deep=True).findings == ()
+
+
+def test_a_note_on_a_letter_whose_events_are_too_old_goes_with_its_id(spark: "SparkSession", tmp_path: Path) -> None:
+    made = Written(tmp_path / "archive")
+    note = event("n1", 5, id=None, kind="audit", action=COMMENT, details=[("letter", ANNA), ("text", "call her")])
+    made.put(note, event(BERT, 6))
+    assert erase(spark, made.archive.root, Erasure(letters=(ANNA,))).events == 1
+    assert standing_in(made.archive.root, ANNA) == []
 
 
 def test_events_of_a_time_are_gone_and_the_rest_of_their_letters_stays(spark: "SparkSession", written: Written) -> None:
