@@ -106,7 +106,7 @@ async def test_a_letter_that_waited_for_its_turn_is_extended_as_its_block_begins
     url = f"http://127.0.0.1:{bench.router.port}"
     letters = receive(queue, url=url, vhost=bench.vhost.name, visibility=3.0, batch=2)
     async with await anext(letters):
-        await asyncio.sleep(2.2)
+        await asyncio.sleep(2.2)  # the second waits for its turn
     async with await anext(letters):
         await asyncio.to_thread(consistently, lambda: bench.amqp.depth(queue) == 0, 1.5)
     await asyncio.to_thread(eventually, lambda: bench.amqp.depth(queue) == 0)
@@ -128,7 +128,7 @@ async def test_a_letter_is_kept_while_it_is_worked_at_and_late_is_late(bench: Be
     (expired,) = [
         letter async for letter in receive(queue, url=url, vhost=bench.vhost.name, until_empty=True, visibility=0.5)
     ]
-    await asyncio.sleep(1)
+    await asyncio.sleep(1)  # its lease is over
     entered = False
     with pytest.raises(LeaseEnded):
         async with expired:

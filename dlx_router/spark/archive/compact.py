@@ -137,7 +137,7 @@ def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
         matching = _matching(reading.rows(spark, archive, parts), what.condition)
         keys = matching.select("id", "event_id").distinct().persist()
         letters = keys.where("id is not null").select("id").distinct()
-        found = letters.count()
+        erased = letters.count()
         names = {*what.letters, *what.message_ids, *_ids(letters if what.letters or what.message_ids else None)}
         bad_lines.blank(archive, names, since_ms=what.since_ms, until_ms=what.until_ms)
         asked_for = spark.createDataFrame([(name,) for name in what.letters], "id string")
@@ -147,7 +147,7 @@ def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
         _drop_old(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
         keys.unpersist()
         _mirrored(archive)
-    return Erased(found, gone, bad_lines.count(archive))
+    return Erased(erased, gone, bad_lines.count(archive))
 
 
 Kept = Callable[[DataFrame], DataFrame]

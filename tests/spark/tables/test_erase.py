@@ -108,7 +108,7 @@ def test_what_was_killed_finds_the_same_letters_when_it_is_run_again(
         calls.append(day)
         if len(calls) == killed_at:
             raise KeyboardInterrupt
-        return folded(archive, day, *more)  # type: ignore[arg-type]
+        return folded(archive, day, *more)  # type: ignore[arg-type]  # handed on as they came
 
     monkeypatch.setattr(compacting, "_folded", killed)
     with suppress(KeyboardInterrupt):
