@@ -183,7 +183,7 @@ def _shares_a_group(person: "Person", theme: str, group: str) -> None:
     link = person.page.get_by_label("Link").input_value()
     person.look_at_all_widths(f"shared-{theme}")
     person.page.goto("/groups/shared")
-    person.page.get_by_text("<b>Orders of today</b>").wait_for()
+    person.page.get_by_text("<b>Orders of today</b>").first.wait_for()
     person.look_at_all_widths(f"status-pages-{theme}")
     assert person.page.goto(link).status == 200
     person.page.get_by_text("<b>Orders of today</b>").wait_for()
