@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
+from dlx_router.core import written_down
+from dlx_router.core.written_down import number
+
 SAVED: Final = "search.saved"
 DELETED: Final = "search.deleted"
 KEPT: Final = "search.kept"  # all of a vhost once more, before the journal forgets them
@@ -18,8 +21,6 @@ MOST: Final = 50  # of a vhost
 MAX_BYTES: Final = 2_000  # of one search in the journal
 MAX_NAME: Final = 80
 MAX_TEXT: Final = 500
-RENEWED_MS: Final = 24 * 3_600_000
-OF_AN_EVENT: Final = 20
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {  # by page: the filters of its list, as the API calls them
     "letters": (
         "q", "vhost", "queue", "group", "state", "reason", "policy", "since_ms", "until_ms", "order",
@@ -87,7 +88,7 @@ def left(events: Iterable[tuple[str, Mapping[str, Any]]]) -> Left:
     """What these events leave: (action, details) of a vhost, in any order. What is no search says nothing."""
     remaining, gone = Left(), dict[str, int]()
     for action, details in events:
-        told_ms = _number(details.get("kept_ms"))
+        told_ms = number(details.get("kept_ms"))
         for search in filter(None, map(read, _documents(action, details))):
             if action == DELETED:
                 gone[search.id] = max(gone.get(search.id, 0), search.saved_ms)
@@ -101,8 +102,7 @@ def left(events: Iterable[tuple[str, Mapping[str, Any]]]) -> Left:
 
 def _documents(action: str, details: Mapping[str, Any]) -> list[Any]:
     if action == KEPT:
-        many = details.get("searches")
-        return many if isinstance(many, list) else []
+        return written_down.listed(details, "searches")
     return [details.get("search")] if action in {SAVED, DELETED} else []
 
 
@@ -123,28 +123,20 @@ def read(document: object) -> SavedSearch | None:
         return None
     if page not in [*FIELDS] or not all(_is_field(page, key, value) for key, value in asked.items()):
         return None
-    saved_ms = _number(document.get("saved_ms"))
+    saved_ms = number(document.get("saved_ms"))
     return SavedSearch(name, page, asked, by, saved_ms) if saved_ms else None
 
 
 def _is_field(page: str, key: str, value: object) -> bool:
     if key not in FIELDS[page]:
         return False
-    return bool(_number(value)) if key.endswith("_ms") else isinstance(value, str) and len(value) <= MAX_TEXT
+    return bool(number(value)) if key.endswith("_ms") else isinstance(value, str) and len(value) <= MAX_TEXT
 
 
 def renewal(remaining: Left, now_ms: int) -> list[dict[str, Any]]:
     """Details of events that write all of them down once more; none where each was written down within a day."""
-    if all(now_ms - told_ms < RENEWED_MS for told_ms in remaining.told_ms.values()):
-        return []
-    every = [search.document for search in remaining.listed()]
-    pieces = [every[at : at + OF_AN_EVENT] for at in range(0, len(every), OF_AN_EVENT)]
-    return [{"searches": piece, "kept_ms": now_ms} for piece in pieces]
-
-
-def _number(value: object) -> int:
-    """A whole number of more than 0; 0 where it is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53 else 0
+    documents = [search.document for search in remaining.listed()]
+    return written_down.renewal("searches", documents, remaining.told_ms.values(), now_ms)
 
 
 def _text(document: object) -> bytes:

@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
+from dlx_router.core import written_down
+from dlx_router.core.written_down import number
+
 SHARED: Final = "page.shared"
 REVOKED: Final = "page.revoked"
 KEPT: Final = "page.kept"  # all of a vhost once more, before the journal forgets them
@@ -18,8 +21,6 @@ ACTIONS: Final = (SHARED, REVOKED, KEPT)
 MOST: Final = 100  # of a vhost
 MAX_NOTE: Final = 500
 MAX_BYTES: Final = 4_000  # of one page in the journal
-RENEWED_MS: Final = 24 * 3_600_000
-OF_AN_EVENT: Final = 20
 TOKEN_BYTES: Final = 32
 TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # TOKEN_BYTES in base64, as addresses have it
 _LINK: Final = re.compile(r"/status/[^/]+")
@@ -82,7 +83,7 @@ def left(events: Iterable[tuple[str, Mapping[str, Any]]]) -> Left:
     """What these events leave: (action, details) of a vhost, in any order. What is no page says nothing."""
     remaining, revoked = Left(), set[str]()
     for action, details in events:
-        told_ms = _number(details.get("kept_ms"))
+        told_ms = number(details.get("kept_ms"))
         for page in filter(None, map(read, _documents(action, details))):
             if action == REVOKED:
                 revoked.add(page.digest)
@@ -97,8 +98,7 @@ def left(events: Iterable[tuple[str, Mapping[str, Any]]]) -> Left:
 
 def _documents(action: str, details: Mapping[str, Any]) -> list[Any]:
     if action == KEPT:
-        many = details.get("pages")
-        return many if isinstance(many, list) else []
+        return written_down.listed(details, "pages")
     return [details.get("page")] if action in {SHARED, REVOKED} else []
 
 
@@ -107,7 +107,7 @@ def read(document: object) -> SharedPage | None:
     if not isinstance(document, dict):
         return None
     texts = [document.get(name) for name in _TEXTS]
-    shows_error, shared_ms = document.get("shows_error"), _number(document.get("shared_ms"))
+    shows_error, shared_ms = document.get("shows_error"), number(document.get("shared_ms"))
     if not all(isinstance(text, str) for text in texts) or not isinstance(shows_error, bool) or not shared_ms:
         return None
     digest, group, queue, reason, note, by = map(str, texts)
@@ -118,13 +118,5 @@ def read(document: object) -> SharedPage | None:
 
 def renewal(remaining: Left, now_ms: int) -> list[dict[str, Any]]:
     """Details of events that write all of them down once more; none where each was written down within a day."""
-    if all(now_ms - told_ms < RENEWED_MS for told_ms in remaining.told_ms.values()):
-        return []
-    every = [page.document for page in remaining.listed()]
-    pieces = [every[at : at + OF_AN_EVENT] for at in range(0, len(every), OF_AN_EVENT)]
-    return [{"pages": piece, "kept_ms": now_ms} for piece in pieces]
-
-
-def _number(value: object) -> int:
-    """A whole number of more than 0; 0 where it is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53 else 0
+    documents = [page.document for page in remaining.listed()]
+    return written_down.renewal("pages", documents, remaining.told_ms.values(), now_ms)

@@ -12,8 +12,6 @@ from dlx_router.core.saved_searches import (
     KEPT,
     MAX_NAME,
     MOST,
-    OF_AN_EVENT,
-    RENEWED_MS,
     SAVED,
     SavedSearch,
     left,
@@ -21,6 +19,7 @@ from dlx_router.core.saved_searches import (
     renewal,
     search_id,
 )
+from dlx_router.core.written_down import OF_AN_EVENT, RENEWED_MS
 
 NOW: Final = 1_800_000_000_000
 JSON: Final = st.recursive(

@@ -13,8 +13,6 @@ from dlx_router.core.status_pages import (
     MAX_BYTES,
     MAX_NOTE,
     MOST,
-    OF_AN_EVENT,
-    RENEWED_MS,
     REVOKED,
     SHARED,
     TOKEN,
@@ -25,6 +23,7 @@ from dlx_router.core.status_pages import (
     renewal,
     without_token,
 )
+from dlx_router.core.written_down import OF_AN_EVENT, RENEWED_MS
 from dlx_router.journal.audit import audit
 
 NOW: Final = 1_800_000_000_000

@@ -88,6 +88,7 @@ def test_a_search_is_saved_listed_and_deleted_and_the_audit_says_by_whom(desk: D
 def test_what_is_no_search_is_refused_and_says_where(desk: Desk, changed: dict[str, Any]) -> None:
     status, answer = desk.ask("POST", "/searches", json=late(desk.vhost.name) | changed)
     assert (status, bool(answer["error"])) == (422, True), answer
+    eventually(lambda: desk.get("/searches")[0] == 200, 20)
     assert desk.get("/searches")[1]["searches"] == []
 
 

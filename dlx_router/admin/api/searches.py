@@ -123,6 +123,7 @@ async def save(
     given: Given, who: Operator, wanted: Annotated[SaveLetters | SaveGroups, Body(discriminator="page")]
 ) -> Response:
     """Save one. The journal has it when this answers, and the index almost always."""
+    _require_readable(wanted.name)
     given.led(wanted.vhost, who)
     async with _STATE.changing(given):
         known, name = await _STATE.known(given, wanted.vhost), wanted.name.strip(" ")
@@ -148,12 +149,13 @@ async def delete(given: Given, who: Operator, search_id: str, vhost: OfVhost = "
     return Answer(_document(vhost, gone))
 
 
+def _require_readable(name: str) -> None:
+    if not re.fullmatch(READABLE, name):
+        raise refuse(422, f"name {name!r} has characters that nobody can see or type, or no letter; use one to be read")
+
+
 def _check(known: saved_searches.Left, made: SavedSearch, vhost: str, who: Caller) -> None:
     """Refuses what may not be saved."""
-    if not re.fullmatch(READABLE, made.name):
-        raise refuse(
-            422, f"name {made.name!r} has characters that nobody can see or type, or no letter; use one to be read"
-        )
     if not _may_see(who, vhost, made):
         raise refuse(403, f"token {who.name!r} sees some queues only; name one of them as the filter's queue")
     if made.id in known.searches:

@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -106,9 +107,12 @@ def linked(path: Path, copy: Path) -> None:
 
 
 def locked(file: IO[str], what: str) -> None:
-    """This process has the lock until the file is closed. ArchiveBusyError where another one has it."""
+    """This process has the lock until the file, which names it, is closed. ArchiveBusyError: another one has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
         raise ArchiveBusyError(f"{what} is already running: {file.read() or 'another process'}") from None
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}")
+    file.flush()

@@ -19,7 +19,6 @@ What is no event's file has a name with _, which a VACUUM of Delta passes over.
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -306,9 +305,6 @@ class Archive:
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / f"_{what}.lock").open("a+") as file:
             locked(file, f"{self.root}: {what}")
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
             if any(self._own(name).name == name for name in _RENAMED):
                 self._rename(next(other for other in _LEASES if other != what))
             else:

@@ -10,7 +10,6 @@ does not come to its queue is taken back by another event. Each try of a chunk t
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -90,12 +89,9 @@ def run(
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Only on this machine, as all locks of files: see docs/pipeline.md."""
+    """As the archive's leases: a lock of a file, which another machine may not see."""
     with (folder / ".lock").open("a+", encoding="utf-8") as lock:
         locked(lock, f"`pipeline redrive` of {folder}")
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()}")
-        lock.flush()
         yield
 
 
