@@ -1,11 +1,13 @@
 """Around every page: the names by which the console may be asked, how many at once, and what browsers are told."""
 
+import asyncio
 from typing import Any, Final
 
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dlx_router.admin.api.asgi import replayed
+from dlx_router.admin.connections import PATIENT
 from dlx_router.admin.held_bodies import BodyRefused, HeldBodies
 from dlx_router.config.api_access.allowed_hosts import Hosts, not_ours
 
@@ -13,8 +15,12 @@ BUSY: Final = 503
 AT_ONCE: Final = 16  # each holds an answer of the router, and the page made of it
 MAX_BODY_BYTES: Final = 2_000_000  # a page tells of a form that is larger than forms.py takes
 MAX_BODIES_BYTES: Final = 32_000_000
+WORK_S: Final = 40.0  # a page asks its router twice or more, and an answer may take 15 s (router_api.py)
 POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 _ALWAYS: Final = {
+    # A connection is cut when it is 10 s old. One that served more than a request was cut in the middle of a change,
+    # which browsers then send again.
+    b"connection": b"close",
     b"content-security-policy": POLICY.encode(),
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
@@ -42,6 +48,7 @@ class Guard:
             if not self._hosts.allow(named):
                 raise BodyRefused(403, not_ours(named))  # noqa: TRY301 - told as the others are
             async with self._bodies.whole(receive) as body:
+                scope[PATIENT] = asyncio.get_running_loop().time() + WORK_S
                 await self._answer(scope, replayed(body, receive), _with_headers(send))
         except BodyRefused as error:
             if error.status:

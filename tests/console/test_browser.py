@@ -115,8 +115,12 @@ class Person:
 
     def await_count(self) -> None:
         """The field for the number of letters comes by itself, when all are counted."""
+        self.await_shown(self.page.get_by_label(COUNT))
+
+    def await_shown(self, what: Any) -> None:
+        """It is on the page; else the page says what is there instead."""
         try:
-            self.page.get_by_label(COUNT).wait_for(timeout=20_000)
+            what.wait_for(timeout=20_000)
         except playwright.TimeoutError:
             raise AssertionError(f"{self.page.url}: {self.page.inner_text('main')[:1000]}") from None
 
@@ -208,7 +212,7 @@ def _saves_a_search(person: "Person", theme: str, queue: str) -> None:
     person.look_at_all_widths(f"letters-zone-{theme}")
     person.page.get_by_label("Name").fill(f"Late in {theme}")
     person.page.get_by_role("button", name="Save", exact=True).click()
-    person.page.get_by_role("link", name=f"Late in {theme}").wait_for()
+    person.await_shown(person.page.get_by_role("link", name=f"Late in {theme}"))
     person.page.goto("/searches")
     person.look_at_all_widths(f"searches-{theme}")
     person.page.get_by_role("button", name=f"Delete Late in {theme}").click()

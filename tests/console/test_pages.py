@@ -120,6 +120,7 @@ def harmless(page: httpx.Response) -> Read:
     assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
     assert page.headers["x-content-type-options"] == "nosniff"
     assert page.headers["cache-control"] == "no-store"
+    assert page.headers["connection"] == "close"
     read = Read(page.text)
     assert {tag for tag, _ in read.elements} <= OURS, {tag for tag, _ in read.elements} - OURS
     for tag, attrs in read.elements:
