@@ -79,11 +79,26 @@ class Journal:
         self._link: Link | None = None
         self._publisher: Publisher[Batch] | None = None
         self.is_working = False  # as far as is known
+        self._works = asyncio.Event()  # the same, to be waited for
+        self.on_change: Callable[[], None] = lambda: None  # `holds_letters` may have changed
         self.needs_own_link = False  # the broker closes connections that publish to the stream
         self._moved_s = 0.0
         self._gathering = Gathering(prefetch)
         self._broken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
+
+    @property
+    def holds_letters(self) -> bool:
+        """Whether no letter may be taken now: what is published while the stream is away is published again later.
+
+        The broker gives a letter that waits for hours to somebody else (consumer_timeout), here or in another replica.
+        """
+        return self._required and not self.is_working
+
+    async def until_letters_may_go(self) -> None:
+        """Until `holds_letters` is over."""
+        if self._required:
+            await self._works.wait()
 
     def sign_with(self, key: bytes | None) -> None:
         """Sign each message with this key from now on; None: with none, as who observes without a shared key."""
@@ -245,7 +260,7 @@ class Journal:
 
     def _stop(self, why: str) -> None:
         """The stream does not work: nobody waits for it in best-effort, and `attend` sees to it."""
-        self.is_working = False
+        self._set_working(working=False)
         self._broken.set()
         if self._link is not None:
             self._object(why)
@@ -296,7 +311,8 @@ class Journal:
             if link.closed.done():
                 self.needs_own_link = repr(self.name) in str(link.closed.result())
             self.flush()
-            self.is_working, self._link, self._publisher = False, None, None
+            self._set_working(working=False)
+            self._link, self._publisher = None, None
 
     async def attend_either(
         self,
@@ -327,7 +343,8 @@ class Journal:
             publisher: Publisher[Batch] = Publisher(link, on_answer=self._answered, on_doubt=self._in_doubt)
             await publisher.open()
             self._publisher = publisher
-        self.is_working, self._waiting.lags = True, False
+        self._set_working(working=True)
+        self._waiting.lags = False
         self._readiness.clear(self._key)
         self._readiness.drop_note(self._key)
         self._once.healed("works", "journal.resumed", vhost=self._vhost, spooled=self._spool.events, lost=self.lost)
@@ -351,8 +368,14 @@ class Journal:
             self._moved_s = now
             self._pump()
         elif now - self._moved_s > self._timeout_s and self._publisher is not None:
-            self.is_working = False
+            self._set_working(working=False)
             await self._publisher.close()  # what it has is in doubt then
+
+    def _set_working(self, *, working: bool) -> None:
+        if working != self.is_working:
+            self.is_working = working
+            (self._works.set if working else self._works.clear)()
+            self.on_change()
 
     def _object(self, why: str) -> None:
         fate = (
@@ -364,6 +387,7 @@ class Journal:
 
     def _detach(self) -> None:
         """The session ends: whoever waited is delivered again; what was carried out stays to be told."""
+        self.on_change = lambda: None
         self._waiting.forget()
         if self._required:
             self._spool.clear()

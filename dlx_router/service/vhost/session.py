@@ -176,7 +176,9 @@ class Session:
     async def _attend(self) -> None:
         self.spawn(self._watch())
         links = self.publish_link, partial(self._link, "journal")
+        self._journal.on_change = self._read_or_rest
         self.spawn(self._journal.attend_either(*links, self._ensure_journal, self._published))
+        await self._journal.until_letters_may_go()
         probe = SerialPublisher(self.publish_link, self.encoder, self._limits.confirm_timeout_s)
         if self._observe:
             watch = ObserverWorker(self, probe)
@@ -352,8 +354,13 @@ class Session:
         if size > 0:
             if self._bytes > self._limits.in_flight_bytes:
                 self._consume_link.pause(paused=True)
-        elif self._bytes <= self._limits.in_flight_bytes // 2 and not self.publish_link.blocked:
-            self._consume_link.pause(paused=False)
+        elif self._consume_link.rests and self._bytes <= self._limits.in_flight_bytes // 2:
+            self._read_or_rest()
+
+    def _read_or_rest(self) -> None:
+        """Read what the broker delivers, unless nothing could be done with it now."""
+        full = self._bytes > self._limits.in_flight_bytes
+        self._consume_link.pause(paused=full or self.publish_link.blocked or self._journal.holds_letters)
 
     def _end(self, error: Exception | None) -> None:
         if not self._ended.done():
@@ -373,11 +380,10 @@ class Session:
         if blocked:
             self._readiness.set(key, f"the broker blocks publishers in vhost {self.vhost!r}: {reason}")
             log.warning("broker.blocked", vhost=self.vhost, reason=reason, fate="consuming pauses; nothing is lost")
-            self._consume_link.pause(paused=True)
         else:
             self._readiness.clear(key)
             log.info("broker.unblocked", vhost=self.vhost, fate="consuming goes on")
-            self._consume_link.pause(paused=False)
+        self._read_or_rest()
 
     def _silent(self, role: str, is_silent: bool) -> None:  # noqa: FBT001 - the link's callback
         key, where = f"silent {role} {self.vhost}", f"{self._host.name}:{self._host.port}"
