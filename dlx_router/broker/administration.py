@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from dlx_router.broker.definitions import MARK
+from dlx_router.broker.definitions import ALTERNATE, MARK
 from dlx_router.broker.management import Management, _seconds
 from dlx_router.broker.management_words import ManagementError, NotThereError, part, shaped
 
@@ -115,7 +115,7 @@ class Administration(Management):
             operator_policies=tuple(map(rule_of, await self._get(f"operator-policies/{where}"))),
             durable_exchanges=frozenset(exchange["name"] for exchange in exchanges if exchange["durable"]),
             auto_delete=frozenset(exchange["name"] for exchange in exchanges if exchange["auto_delete"]),
-            alternates=_argument(exchanges, "alternate-exchange"),
+            alternates=_argument(exchanges, ALTERNATE),
             marks=_argument(exchanges, MARK),
         )
 

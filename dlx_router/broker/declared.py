@@ -9,7 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from dlx_router.broker.definitions import LOCATOR, Binding, Definition, Exchange, Queue, core, rescued, rung, shard
+from dlx_router.broker.definitions import (
+    ALTERNATE,
+    LOCATOR,
+    Binding,
+    Definition,
+    Exchange,
+    Queue,
+    core,
+    rescued,
+    rung,
+    shard,
+)
 from dlx_router.core.attending import NO_LIMIT, Version
 from dlx_router.core.names import RUNGS, Names
 
@@ -138,7 +149,7 @@ def _harms(queue: Queue, key: str, arguments: Mapping[str, Any], names: Names) -
 
 
 def of_exchange(exchange: Exchange, actual: Found, names: Names) -> list[Difference]:
-    """As `of_queue`."""
+    """As `of_queue`. What an exchange of ours cannot route has to come back, and an alternate one would take it."""
     what = f"exchange {exchange.name!r}"
     odd = [Difference(what, key, value, not value, harmful=True) for key, value in _flags(actual)]
     if actual.kind != exchange.kind:
@@ -146,7 +157,8 @@ def of_exchange(exchange: Exchange, actual: Found, names: Names) -> list[Differe
     if actual.internal:  # the broker may publish there all the same, and the router may not
         harmful = exchange.name not in {*names.inlets, names.release}
         odd.append(Difference(what, "internal", True, False, harmful))  # noqa: FBT003 - values
-    odd += [Difference(what, key, actual.arguments[key], None, harmful=False) for key in sorted(actual.arguments)]
+    for key, value in sorted(actual.arguments.items()):
+        odd.append(Difference(what, key, value, None, harmful=key == ALTERNATE))
     return odd
 
 
@@ -174,6 +186,17 @@ def of_bindings(
         elif exchange == names.return_ and key != names.return_key(to):
             odd.append(Difference(what, label, key, names.return_key(to), harmful=names.is_own(to)))
     return odd
+
+
+def gone_meanwhile(names: Names, odd: Iterable[Difference]) -> str:
+    """What else has to be known where the advice is to delete, with a semicolon before it; "": nothing."""
+    inlets = {f"exchange {name!r}" for name in names.inlets}
+    if any(difference.what in inlets and not difference.key.startswith("binding ") for difference in odd):
+        return (
+            "; while the exchange of an inbox is gone the broker drops what dies, so let nothing die then, or declare "
+            "it again yourself at once"
+        )
+    return ""
 
 
 def catches(queue: Queue, names: Names, odd: Iterable[Difference]) -> bool:

@@ -18,6 +18,7 @@ COPIES: Final = 100_000
 MARK: Final = "x-dlx-router-prefix"  # on an exchange of another name than ours: who made it
 COPIES_MS: Final = 6 * 3_600_000  # without a consumer
 LOCATOR: Final = "x-queue-leader-locator"  # obeyed only when a queue is declared
+ALTERNATE: Final = "alternate-exchange"  # of an exchange: as an argument, and as a key of a policy
 Arguments = Mapping[str, str | int | bool]
 _QUORUM: Final[Arguments] = {"x-queue-type": "quorum", "x-delivery-limit": NO_LIMIT, "x-overflow": "reject-publish"}
 _CLASSIC: Final[Arguments] = {"x-queue-type": "classic", "x-overflow": "reject-publish"}

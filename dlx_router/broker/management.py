@@ -30,7 +30,7 @@ from dlx_router.broker.management_words import (
     shaped,
     why,
 )
-from dlx_router.broker.policies import Policy, effective, harmful
+from dlx_router.broker.policies import Policy, effective, harmful, harmful_on_exchange
 from dlx_router.core.attending import QueueFacts
 from dlx_router.core.names import Names
 from dlx_router.core.selection import Index
@@ -48,6 +48,10 @@ PAGE: Final = 500
 _COLUMNS: Final = "name,policy,operator_policy,effective_policy_definition"
 _DECLARED: Final = "name,type,arguments,durable,auto_delete,exclusive"
 _RUNNING: Final = frozenset({"running", "flow", "idle"})
+_HARM: Final = {
+    "queue": "",
+    "exchange": ": what nothing is bound for would go there, confirmed as if it had arrived",
+}
 _FACTS: Final = "type,arguments,exclusive,effective_policy_definition,messages_ready,message_bytes_ready"
 
 
@@ -65,18 +69,20 @@ class QueuePolicies:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A policy that would cost letters on a queue of ours."""
+    """A policy that would cost letters on a queue or an exchange of ours."""
 
     vhost: str
-    queue: str
+    name: str
     policy: str
     keys: tuple[str, ...]
+    on: str = "queue"
 
     def __str__(self) -> str:
         keys = ", ".join(self.keys)
         return (
-            f"policy {self.policy!r} sets {keys} on {self.queue!r} in vhost {self.vhost!r}; "
-            "exclude the router's queues from its pattern, or shadow it by a policy of higher priority"
+            f"policy {self.policy!r} sets {keys} on {self.on} {self.name!r} in vhost {self.vhost!r}{_HARM[self.on]}; "
+            f"exclude the router's {self.on}s from its pattern, or shadow it by a policy of higher priority "
+            f"(dlx-router apply makes it)"
         )
 
 
@@ -131,6 +137,18 @@ class Management:
                 self.disagreeing.discard(vhost)
                 return [problem for queue in reported for problem in (_first(reported[queue], computed[queue]))]
             await asyncio.sleep(EVERY_S)
+
+    @shaped
+    async def check_own_exchanges(self, vhost: str, names: Names) -> list[Problem]:
+        """Every policy that leads away what an exchange of ours cannot route.
+
+        Of exchanges the broker tells its policy at once, and operator policies do not reach them.
+        """
+        rows = await self._get(f"exchanges/{part(vhost)}?columns=name,policy")
+        policies = await self._policies("policies", vhost)
+        keys = {policy.name: harmful_on_exchange(policy.definition) for policy in policies}
+        own = [(row["name"], row.get("policy") or "") for row in rows if names.is_own(row["name"])]
+        return [Problem(vhost, name, policy, keys[policy], "exchange") for name, policy in own if keys.get(policy)]
 
     @shaped
     async def standing(self, vhost: str, names: Names) -> Standing:

@@ -1,4 +1,4 @@
-"""Which RabbitMQ policies touch a quorum queue of ours, computed as the broker does.
+"""Which RabbitMQ policies touch a quorum queue of ours, computed as the broker does; and which keys cost letters.
 
 The broker's own word (`effective_policy_definition`) is up to 10 s old and missing for a queue that young, which is
 when we ask: right after declaring. Source: rabbit_policy.erl (match_all, matches: highest priority, regex unanchored,
@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from dlx_router.broker.definitions import ALTERNATE
 
 _LIMITS: Final = frozenset({"message-ttl", "max-length", "max-length-bytes", "overflow", "expires", "delivery-limit"})
 _APPLY_TO: Final = frozenset({"all", "queues", "quorum_queues"})
@@ -34,6 +36,11 @@ class Policy:
 def harmful(definition: Mapping[str, Any]) -> tuple[str, ...]:
     """The keys that would shorten, expire, limit or redirect one of our queues."""
     return tuple(sorted(key for key in definition if key in _LIMITS or key.startswith("dead-letter-")))
+
+
+def harmful_on_exchange(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys by which a letter that an exchange of ours cannot route would not come back."""
+    return (ALTERNATE,) if ALTERNATE in definition else ()
 
 
 def effective(queue: str, policies: Iterable[Policy]) -> tuple[Policy, ...]:

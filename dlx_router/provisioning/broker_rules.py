@@ -1,4 +1,4 @@
-"""Which RabbitMQ policy is in force for a queue, computed as the broker does.
+"""Which RabbitMQ policy is in force for a queue or an exchange, computed as the broker does.
 
 Source: rabbit_policy.erl (match_all: highest priority, unanchored regex, apply-to) and each queue type's
 `unsupported_policies`: one key that a type does not know, and the whole policy is skipped for its queues.
@@ -50,6 +50,12 @@ def in_force(rules: Iterable[Rule], queue: str, kind: str) -> Rule | None:
         key=_priority,
         default=None,
     )
+
+
+def on_exchange(rules: Iterable[Rule], exchange: str) -> Rule | None:
+    """As `in_force`, for an exchange; none has keys for which a policy is skipped."""
+    fitting = (rule for rule in rules if rule.apply_to in {"all", "exchanges"} and fits(rule.pattern, exchange))
+    return max(fitting, key=_priority, default=None)
 
 
 def _priority(rule: Rule) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import product
 from json import dumps
 from typing import Final
 
@@ -13,22 +14,25 @@ from dlx_router.core.names import Names
 # same name, so where inboxes are to be led by several nodes it says so too.
 HARMLESS: Final = {"queue-leader-locator": "client-local"}
 SPREAD: Final = {"queue-leader-locator": "balanced"}
+EVERYTHING: Final = "all"  # apply-to: queues and exchanges
 
 
 def own_name(names: Names) -> str:
-    """The policy that shadows everybody's catch-all on our own queues."""
+    """The policy that shadows everybody's catch-all on our own queues and exchanges."""
     return f"{names.prefix}.own"
 
 
 def own_rule(names: Names, priority: int) -> Rule:
-    """That policy."""
-    return Rule(own_name(names), f"^{_escaped(names)}", HARMLESS if names.shards == 1 else SPREAD, priority)
+    """That policy. Its keys say nothing of exchanges: it keeps others from being in force there."""
+    definition = HARMLESS if names.shards == 1 else SPREAD
+    return Rule(own_name(names), f"^{_escaped(names)}", definition, priority, EVERYTHING)
 
 
 def is_own_rule(rule: Rule, names: Names) -> bool:
-    """Whether it is that policy, of however many shards."""
+    """Whether it is that policy, of however many shards; an apply of before made it for queues only."""
     own = own_rule(names, rule.priority)
-    return any(rule == replace(own, definition=definition) for definition in (HARMLESS, SPREAD))
+    made = product((HARMLESS, SPREAD), (EVERYTHING, "queues"))
+    return any(rule == replace(own, definition=definition, apply_to=apply_to) for definition, apply_to in made)
 
 
 def name_of(rule: Rule, names: Names) -> str:

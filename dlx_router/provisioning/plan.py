@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dlx_router.broker import declared
 from dlx_router.broker.administration import Bound, Rule, Snapshot
-from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core
+from dlx_router.broker.definitions import ALTERNATE, Binding, Definition, Exchange, Queue, core
 from dlx_router.broker.stream import journal_stream
 from dlx_router.config.findings import NOT_CATCHABLE, TWO_ROUTERS
 from dlx_router.config.policy_files.attachments import Attachment
@@ -147,21 +147,25 @@ def unnamed_inboxes(snapshot: Snapshot, names: Names) -> Iterator[Note]:
 
 
 def _foreign(snapshot: Snapshot, names: Names) -> Iterator[Note]:
-    """Queues of ours that somebody else declared: while they stand no router consumes, and nothing is led there."""
+    """What of ours somebody else declared: while it stands no router consumes, and nothing is led there."""
     there = {queue.name: queue for queue in snapshot.queues}
     for definition in declared.owned(names, there):
+        odd: list[declared.Difference] = []
         if isinstance(definition, Queue) and (now := there.get(definition.name)) is not None:
             standing = declared.Found(now.kind, now.arguments, durable=now.durable, exclusive=now.exclusive)
-            odd = [
-                str(difference)
-                for difference in declared.of_queue(definition, standing, names, snapshot.version)
-                if difference.harmful
-            ]
-            if odd:
-                text = (
-                    f"{'; '.join(odd)}; somebody else declared it, and no router consumes in the vhost meanwhile: {NOW}"
-                )
-                yield Note(FOREIGN, text, conflict=True, stops=True)
+            odd = declared.of_queue(definition, standing, names, snapshot.version)
+        elif isinstance(definition, Exchange) and definition.name in snapshot.exchanges:
+            odd = declared.of_exchange(definition, _exchange(snapshot, definition.name), names)
+        if bad := [difference for difference in odd if difference.harmful]:
+            text = "; ".join(map(str, bad))
+            text += f"; somebody else declared it, and no router consumes in the vhost meanwhile: {NOW}"
+            yield Note(FOREIGN, text + declared.gone_meanwhile(names, bad), conflict=True, stops=True)
+
+
+def _exchange(snapshot: Snapshot, name: str) -> declared.Found:
+    """As far as a snapshot tells what can cost a letter."""
+    leads = {ALTERNATE: snapshot.alternates[name]} if name in snapshot.alternates else {}
+    return declared.Found(snapshot.exchanges[name], leads, auto_delete=name in snapshot.auto_delete)
 
 
 def _too_long(want: Desired) -> Iterator[Note]:

@@ -3,7 +3,18 @@
 from collections.abc import Iterator
 
 from dlx_router.broker.administration import Bound, Snapshot
+from dlx_router.broker.definitions import ALTERNATE
 from dlx_router.core.policy import words_match
+from dlx_router.provisioning.broker_rules import on_exchange
+
+
+def _alternates(snapshot: Snapshot) -> dict[str, str]:
+    """Exchange → its alternate exchange: an argument holds before a policy. The default exchange has none."""
+    if not any(ALTERNATE in rule.definition for rule in snapshot.policies):
+        return dict(snapshot.alternates)
+    policies = {name: on_exchange(snapshot.policies, name) for name in snapshot.exchanges if name}
+    leads = {name: rule.definition.get(ALTERNATE) for name, rule in policies.items() if rule is not None}
+    return {name: other for name, other in leads.items() if isinstance(other, str)} | dict(snapshot.alternates)
 
 
 class Routes:
@@ -11,7 +22,7 @@ class Routes:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._kinds = snapshot.exchanges
-        self._alternates = snapshot.alternates
+        self._alternates = _alternates(snapshot)
         self._from: dict[str, list[Bound]] = {}
         self.names = frozenset(queue.name for queue in snapshot.queues)
         for binding in snapshot.bindings:

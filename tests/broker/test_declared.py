@@ -92,6 +92,8 @@ def test_exchanges_of_another_type_and_bindings_beside_ours_are_found() -> None:
     inbox = Exchange(NAMES.inbox, "fanout")
     assert [odd.key for odd in of_exchange(inbox, Found("direct"), NAMES) if odd.harmful] == ["type"]
     assert of_exchange(inbox, Found("fanout"), NAMES) == []
+    odd = of_exchange(inbox, Found("fanout", {"alternate-exchange": "x", "y": 1}), NAMES)
+    assert [(difference.key, difference.harmful) for difference in odd] == [("alternate-exchange", True), ("y", False)]
     bound = {(binding.exchange, binding.queue, binding.key) for binding in ALL if isinstance(binding, Binding)}
     good = bound | {(NAMES.return_, "work", "to:work"), (NAMES.inbox, NAMES.observe, ""), ("amq.topic", "work", "#")}
     assert of_bindings(ALL, good, NAMES) == []

@@ -46,10 +46,10 @@ async def test_a_catch_all_policy_is_found_on_every_own_queue_at_once(management
     vhost.policy("everything", ".*", {"max-length": 5})
     problems = await management.check_own_queues(vhost.name, NAMES)
     own = {NAMES.inbox, NAMES.release, NAMES.parking, NAMES.quarantine, NAMES.state, NAMES.fifo, NAMES.retired}
-    assert {(problem.queue, problem.policy, problem.keys) for problem in problems} == {
+    assert {(problem.name, problem.policy, problem.keys) for problem in problems} == {
         (queue, "everything", ("max-length",)) for queue in own
     }
-    assert "policy 'everything' sets max-length on" in str(problems[0])
+    assert "policy 'everything' sets max-length on queue 'dlx-router." in str(problems[0])
 
 
 @pytest.mark.slow
@@ -57,9 +57,41 @@ async def test_a_catch_all_policy_is_found_on_every_own_queue_at_once(management
 async def test_an_operator_policy_is_found_at_once(management: Management, vhost: Vhost) -> None:
     operator_policy(vhost, "limits", "parking$", {"message-ttl": 60000, "max-length": 9})
     problems = await management.check_own_queues(vhost.name, NAMES)
-    assert [(problem.queue, problem.policy, problem.keys) for problem in problems] == [
+    assert [(problem.name, problem.policy, problem.keys) for problem in problems] == [
         (NAMES.parking, "limits", ("max-length", "message-ttl"))
     ]
+
+
+def exchange_policy(vhost: Vhost, apply_to: str, priority: int, **definition: str) -> None:
+    """A policy on everything, `alternate_exchange` for alternate-exchange, named after its priority."""
+    keys = {key.replace("_", "-"): value for key, value in definition.items()}
+    body = {"pattern": ".*", "definition": keys, "priority": priority, "apply-to": apply_to}
+    vhost.put(f"policies/{vhost.quoted}/p{priority}", body)
+
+
+@pytest.mark.usefixtures("core")
+async def test_an_alternate_exchange_is_found_on_every_own_exchange_at_once(
+    management: Management, vhost: Vhost
+) -> None:
+    assert await management.check_own_exchanges(vhost.name, NAMES) == []
+    exchange_policy(vhost, "exchanges", 1, alternate_exchange="anything")
+    problems = await management.check_own_exchanges(vhost.name, NAMES)
+    own = {NAMES.inbox, NAMES.fifo, NAMES.declared, NAMES.release, NAMES.return_}
+    assert {(problem.name, problem.policy, problem.keys) for problem in problems} == {
+        (exchange, "p1", ("alternate-exchange",)) for exchange in own
+    }
+    assert await management.check_own_queues(vhost.name, NAMES) == []
+    exchange_policy(vhost, "queues", 2, queue_leader_locator="balanced")  # not for exchanges
+    assert len(await management.check_own_exchanges(vhost.name, NAMES)) == len(own)
+    exchange_policy(vhost, "all", 3, queue_leader_locator="balanced")
+    assert await management.check_own_exchanges(vhost.name, NAMES) == []
+
+
+async def test_operator_policies_reach_no_alternate_exchange(vhost: Vhost) -> None:
+    """So nobody looks at them."""
+    body = {"pattern": ".*", "definition": {"alternate-exchange": "anything"}, "apply-to": "exchanges"}
+    answer = vhost.api.put(f"operator-policies/{vhost.quoted}/limits", json=body)
+    assert (answer.status_code, "not recognised policy settings" in answer.text) == (400, True)
 
 
 @pytest.mark.slow
@@ -80,7 +112,7 @@ async def test_what_the_broker_says_and_what_we_compute_agree_once_it_has_counte
     await asyncio.to_thread(eventually, counted, 30)
     after = await management.check_own_queues(vhost.name, NAMES)
     for problems in (before, after):
-        assert {key for problem in problems if problem.queue == NAMES.inbox for key in problem.keys} == {
+        assert {key for problem in problems if problem.name == NAMES.inbox for key in problem.keys} == {
             "max-length",
             "message-ttl",
         }

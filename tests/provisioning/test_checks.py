@@ -6,13 +6,15 @@ from typing import Any, Final
 
 import pytest
 
-from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.broker.administration import Bound, Rule, Snapshot, Standing
 from dlx_router.broker.definitions import Queue, core, rescued, rung, shard
 from dlx_router.cli.doctor import diagnosis
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning.broker_lint import MANY_QUEUES, Checks
+from dlx_router.provisioning.desired_policies import Written
+from dlx_router.provisioning.ownership import is_own_rule, own_rule
 from dlx_router.provisioning.plan import plan, unnamed_inboxes
 
 
@@ -120,6 +122,61 @@ def test_a_plan_leads_no_letter_where_somebody_else_declared_a_queue_of_ours(que
     assert words in note.text
     assert "delete it" in note.text
     assert planned.is_refused
+
+
+LEADING: Final = [
+    ("p.return", {"p.return": "direct"}, {"p.return": "other"}, "has alternate-exchange 'other'", False),
+    ("p.inbox.3", {"p.inbox.3": "fanout"}, {"p.inbox.3": "other"}, "has alternate-exchange 'other'", True),
+    ("p.release", {"p.release": "direct"}, {}, "has type 'direct' where the router declares 'fanout'", False),
+]
+
+
+@pytest.mark.parametrize(("exchange", "kinds", "alternates", "words", "drops"), LEADING)
+def test_a_plan_leads_no_letter_where_an_exchange_of_ours_leads_elsewhere(
+    exchange: str,
+    kinds: dict[str, str],
+    alternates: dict[str, str],
+    words: str,
+    drops: bool,  # noqa: FBT001 - a table
+) -> None:
+    inbox = Queue("p.inbox.3", rescued(Names("p")))
+    queues = (Standing(inbox.name, "quorum", inbox.arguments),)
+    snapshot = Snapshot("/", (4, 3), queues, exchanges=kinds, alternates={**alternates, "graves": "lost"})
+    planned = plan(PolicySet(()), snapshot, Names("p", 2), frozenset())
+    (note,) = planned.conflicts
+    assert f"exchange '{exchange}' {words}" in note.text
+    assert ("drops what dies" in note.text) is drops
+    assert planned.is_refused
+
+
+def test_a_policy_gives_a_dead_letter_exchange_a_way_as_an_argument_does(tmp_path: Path) -> None:
+    """The default exchange has none, and an argument holds before a policy."""
+    (tmp_path / "p.yaml").write_text(
+        "version: 1\npolicies:\n  - {name: a, queue: q, definition: "
+        "{dead-letter-exchange: graves, dead-letter-routing-key: k}}\n"
+    )
+    loaded = load_policies(tmp_path)
+    queues = (Standing("q", "classic"), Standing("rest", "classic"))
+    kinds = {"": "direct", "graves": "direct", "other": "fanout", "nowhere": "fanout"}
+    bare = Snapshot("/", (4, 3), queues, kinds, (Bound("other", "rest", ""),), durable_exchanges=frozenset(kinds))
+
+    def codes(snapshot: Snapshot) -> set[str]:
+        return {entry.code for entry in Checks(loaded.policies, (), snapshot, Names(), None).findings()}
+
+    led = replace(bare, policies=(Rule("all", "^graves$", {"alternate-exchange": "other"}, apply_to="exchanges"),))
+    assert "DLX203" in codes(bare)
+    assert "DLX203" not in codes(led)
+    assert "DLX203" in codes(replace(led, alternates={"graves": "nowhere"}))
+
+
+@pytest.mark.parametrize("apply_to", ["queues", "all"])
+def test_the_policy_on_our_own_is_known_however_an_apply_of_before_made_it(apply_to: str) -> None:
+    now = replace(own_rule(Names("p"), 1_000_000), apply_to=apply_to)
+    assert is_own_rule(now, Names("p"))
+    planned = plan(PolicySet(()), Snapshot("/", (4, 3), policies=(now,)), Names("p"), frozenset())
+    changed = [step.thing for step in planned.steps if step.what == "policy"]
+    assert [step.rule.apply_to for step in changed if isinstance(step, Written)] == ["all"][: apply_to == "queues"]
+    assert planned.conflicts == ()
 
 
 def test_a_plan_objects_to_no_queue_that_the_router_declared() -> None:

@@ -21,6 +21,13 @@ All policies that select the failed queue are merged key by key: higher `priorit
 `pattern:`, more literal words first. `inherit: false` ends the chain; keys under `on:` overlay the merged base.
 """
 CONDITIONS: Final = """
+**An alternate exchange** of a `dead-letter-exchange`, or of the exchange that a relay forwards to, is a way like any
+other, whether an argument or a RabbitMQ policy says so: what it routes has arrived, and is neither parked nor tried
+again. RabbitMQ treats its own dead letters likewise. The journal names the exchange and key that were published to, not
+the queue; and with `auto-create-dead-letter-resources` a dead-letter queue that somebody deleted is not missed while
+the alternate exchange takes its letters. On the router's own exchanges it is
+[refused](provisioning.md#what-is-in-the-way).
+
 ## Conditions
 
 `never-retry` and `retry-only` are lists of expressions in [CEL](https://cel.dev), checked and compiled when policies are read. One

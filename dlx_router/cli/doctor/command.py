@@ -242,8 +242,11 @@ async def _queues(
     names = settings.names
     try:
         problems = await examination.check_own_queues(vhost, names)
+        problems += await examination.check_own_exchanges(vhost, names)
         for problem in problems:
-            yield Diagnosis("own queues", Level.ERROR, str(problem), "change that policy; the router consumes nothing")
+            yield Diagnosis(
+                f"own {problem.on}s", Level.ERROR, str(problem), "change that policy; the router consumes nothing"
+            )
         attached = (
             {getattr(attachment, "queue", None) for attachment in loaded.attachments} if loaded is not None else set()
         )

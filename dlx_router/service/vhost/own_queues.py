@@ -1,7 +1,8 @@
 """The guard: nobody's policy may shorten, expire or redirect our own queues, and no argument of somebody else either.
 
 Arguments cannot defend a queue against a catch-all policy (50 confirmed, 5 kept), so the effective policies are read
-from the management API at start and each minute. While one is harmful, nothing is consumed.
+from the management API at start and each minute. While one is harmful, nothing is consumed. Likewise of exchanges: with
+an alternate exchange what nothing is bound for is confirmed instead of returned, and lies where nobody looks for it.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dlx_router.broker.control import CONFIRMS_S, time_to_confirm
-from dlx_router.broker.declared import Standing, compared
+from dlx_router.broker.declared import Standing, compared, gone_meanwhile
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Lost, Topology, TopologyError
 from dlx_router.core.names import Names
@@ -69,7 +70,7 @@ class OwnQueues:
         texts = [*filter(None, (self._harmful.get(vhost), self._foreign.get(vhost)))]
         if texts:
             self._verified.pop(vhost, None)
-            raise Trouble(f"own queues are not safe: {'; '.join(texts)}")
+            raise Trouble(f"own queues and exchanges are not safe: {'; '.join(texts)}")
         if vhost not in self._unanswered:
             self._verified[vhost] = catching
         return catching
@@ -82,13 +83,14 @@ class OwnQueues:
     async def _policies(self, vhost: str) -> None:
         reason, note = f"own queues {vhost}", f"policies {vhost}"
         if self._management is None:
-            self._readiness.note(note, "own queues: policies not verified (no MANAGEMENT_URL)")
+            self._readiness.note(note, "own queues and exchanges: policies not verified (no MANAGEMENT_URL)")
             return
         try:
             problems = await self._management.check_own_queues(vhost, self._names)
+            problems += await self._management.check_own_exchanges(vhost, self._names)
         except ManagementError as error:  # what was harmful is so until it is seen to be gone
             self._unanswered.add(vhost)
-            self._readiness.note(note, f"own queues: policies not verified ({error})")
+            self._readiness.note(note, f"own queues and exchanges: policies not verified ({error})")
             return
         self._readiness.drop_note(note)
         self._report(reason, self._harmful, vhost, "; ".join(str(problem) for problem in problems))
@@ -102,9 +104,11 @@ class OwnQueues:
             self._readiness.note(note, f"{where}; what cannot be published is not rejected either")
             return frozenset()
         odd, catching = compared(self._names, stands)
-        bad = [str(difference) for difference in odd if difference.harmful]
+        harmful = [difference for difference in odd if difference.harmful]
+        bad = [*map(str, harmful)]
         listed = "; ".join(bad[:MOST_TOLD]) + (f" and {len(bad) - MOST_TOLD} more" if len(bad) > MOST_TOLD else "")
-        text = f"in vhost {vhost!r} {listed}; somebody else declared that: {NOW}" if bad else ""
+        now = NOW + gone_meanwhile(self._names, harmful)
+        text = f"in vhost {vhost!r} {listed}; somebody else declared that: {now}" if bad else ""
         self._report(f"foreign {vhost}", self._foreign, vhost, text)
         harmless = "; ".join(str(difference) for difference in odd if not difference.harmful)
         if harmless:
