@@ -16,15 +16,15 @@ FILL: Final = {"x": "y" * (FRAME - 700)}  # with its deaths it fits a frame, wit
 PAIRS: Final = 10
 
 
-def die(desk: Desk, queue: str, letters: Sequence[Mapping[str, Any]], *, by_hand: bool) -> None:
+def die(desk: Desk, queue: str, letters: Sequence[Mapping[str, Any]], *, how: str) -> None:
     """All within a second or so. Those that expire differ in content only: all but the first go the short way.
 
     4.3 leaves its count of deliveries on what is rejected, and what has one is judged in full.
     """
-    work = desk.work(queue) if by_hand else dying_queue(desk.amqp, queue)
+    work = desk.work(queue) if how == "rejected" else dying_queue(desk.amqp, queue)
     for letter in letters:
         desk.amqp.publish(key=work, **letter)
-        if by_hand:
+        if how == "rejected":
             desk.amqp.fail(work)
 
 
@@ -41,17 +41,17 @@ def histories(desk: Desk) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 
 
 @pytest.mark.usefixtures("newest")
-@pytest.mark.parametrize("by_hand", [False, True], ids=["short", "in full"])
+@pytest.mark.parametrize("how", ["expired", "rejected"])
 @pytest.mark.parametrize("queue", ["plain.large", "hidden.large", "all.large"])
-def test_a_letter_that_fits_no_frame_is_quarantined_under_its_own_id(desk: Desk, queue: str, by_hand: bool) -> None:
-    queue = f"{queue}.{by_hand}"
+def test_a_letter_that_fits_no_frame_is_quarantined_under_its_own_id(desk: Desk, queue: str, how: str) -> None:
+    queue = f"{queue}.{how}"
     desk.amqp.channel.queue_purge(QUARANTINE)
     before = desk.router.metric("settled_total")
-    die(desk, queue, [{"body": "first"}], by_hand=by_hand)
+    die(desk, queue, [{"body": "first"}], how=how)
     settled(desk, before + 1)  # where its letters go is known
     with frozen(desk.router):
         pairs = [({"body": f"small {n}"}, {"body": f"large {n}", "headers": FILL}) for n in range(PAIRS)]
-        die(desk, queue, [letter for pair in pairs for letter in pair], by_hand=by_hand)
+        die(desk, queue, [letter for pair in pairs for letter in pair], how=how)
     settled(desk, before + 1 + 2 * PAIRS)
     assert desk.amqp.depth(QUARANTINE) == PAIRS
     letters = desk.letters(2 * PAIRS + 1, queue=queue)
