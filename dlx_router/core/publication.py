@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from dlx_router.core.letter import Declared, Letter, Props
-from dlx_router.core.names import RUNGS
+from dlx_router.core.names import MAX_NAME_BYTES, RUNGS
 from dlx_router.core.outcome import DeadLetter, Decision, Forward, Hold, Park, Retry
 from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record
 from dlx_router.core.target import original_keys
@@ -174,12 +174,13 @@ def to_return(record: Record, exchange: str, key: str) -> Publication:
     """The copy that goes back to exactly the failed queue, by `exchange` and the binding `key`.
 
     A BCC does it, so that the consumer sees the routing key and CC of the first delivery; the broker strips it. Where
-    the letter's own keys could be taken for a binding key, or nothing is bound, the default exchange leads there.
+    the letter's own keys could be taken for a binding key, where the first is too long for a routing key (the topic of
+    MQTT was), or nothing is bound, the default exchange leads there.
     """
     keys = record.deaths[0].routing_keys if record.deaths else ()
     first = keys[0] if keys else record.failed_queue
     mode, priority = record.props.delivery_mode, record.props.priority
-    plain = not key or any(name.startswith("to:") for name in keys)
+    plain = not key or not _fits(first) or any(name.startswith("to:") for name in keys)
     return Publication(
         Way.RETURN,
         "" if plain else exchange,
@@ -201,18 +202,23 @@ def leads_to(copy: Publication) -> str:
 def to_rung(record: Record, exchange: str, rung_ms: int, came: str = "") -> Publication:
     """The copy that waits; without a priority, which would disturb the order of expiry (4.0 – 4.2).
 
-    `came`: its routing key, for a letter whose history tells none.
+    `came`: its routing key, for a letter whose history tells none that can be published.
     """
     keys = record.deaths[0].routing_keys if record.deaths else ()
     return Publication(
         Way.RUNG,
         exchange,
-        keys[0] if keys else came,
+        keys[0] if keys and _fits(keys[0]) else came,
         record,
         AT_REST_BYTES,
         cc=keys[1:] if len(keys) > 1 else None,  # a record that is cut loses them; x-death tells them behind the rung
         rung_ms=rung_ms,
     )
+
+
+def _fits(key: str) -> bool:
+    """Whether it can be published as a routing key."""
+    return len(key.encode(errors="surrogateescape")) <= MAX_NAME_BYTES
 
 
 def to_target(decision: DeadLetter, letter: Letter, record: Record, aliases: tuple[str, ...]) -> Publication:

@@ -27,7 +27,8 @@ _NOT_TEXT: Final = "is a {}, where AMQP 0-9-1 has a short string"
 _SHORT_STRINGS: Final = {6: "content-type", 7: "content-encoding"}
 _IDS: Final = {0: "message-id", 5: "correlation-id"}
 _CREATION_TIME: Final = 8
-_NOT_HEADERS: Final = frozenset({b"x-routing-key", b"x-exchange", b"x-death"})
+_ROUTING_KEY: Final = b"x-routing-key"  # of the delivery; MQTT, STOMP and AMQP 1.0 publish by longer ones
+_NOT_HEADERS: Final = frozenset({b"x-exchange", b"x-death"})
 _DEATHS: Final = b"x-opt-deaths"
 _DEATH: Final = (
     (b"queue", "string"),
@@ -119,7 +120,7 @@ def _annotation(name: bytes, value: Value, version: Version, *, is_data: bool) -
     """Those that begin with x- become headers; those that begin with x-basic- become properties."""
     if name == b"x-basic-type":
         return _short_string(value) if is_data else ""
-    if name == b"x-basic-expiration":
+    if name in {b"x-basic-expiration", _ROUTING_KEY}:
         return _short_string(value)
     if name in {b"x-basic-delivery-mode", b"x-basic-priority"}:
         return "" if value.type in _INTEGER | {"null"} else f"is a {value.type}, where AMQP 0-9-1 has a number"

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from tests.clients.sameness import RETURN, Desk, ends, own, ways
+from tests.support.bulk import INBOX, QUARANTINE
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.clients
@@ -123,3 +124,35 @@ def test_stomp_gets_back_what_it_sent(desk: Desk) -> None:
     assert headers.items() <= received[0].items()
     ends(desk, queue)
     stomp.close()  # not before: what was said last may be lost with the socket
+
+
+def long_key(desk: Desk, queue: str, body: bytes) -> str:
+    """Publish by STOMP with a key that no AMQP 0-9-1 client could use; the queue gets it from amq.topic."""
+    key = f"{queue}." + "k" * 300
+    desk.amqp.bind(queue, "amq.topic", f"{queue}.#")
+    stomp = Stomp(desk.vhost.broker.ports["stomp"], desk.vhost.name)  # type: ignore[attr-defined]  # a node has ports
+    stomp.say("SEND", {"destination": f"/exchange/amq.topic/{key}", "persistent": "true", "receipt": "1"}, body)
+    assert stomp.hear()[0] == "RECEIPT"
+    stomp.close()
+    return key
+
+
+def test_a_routing_key_over_255_bytes_stays_in_the_history(desk: Desk) -> None:
+    """The broker's own dead lettering gives the letter a shorter one, so that it can be read."""
+    queue = desk.amqp.queue("work.long", dead_letter_exchange=INBOX, dead_letter_routing_key="short", message_ttl=100)
+    key = long_key(desk, queue, b"odd")
+    dead = desk.amqp.take("DLQ.work.long", within=20)
+    assert (dead.body, dead.deaths[0]["queue"], dead.deaths[0]["routing-keys"]) == (b"odd", "work.long", [key])
+    desk.letters(1, queue="work.long", state="dead")
+
+
+def test_a_letter_with_a_routing_key_over_255_bytes_stops_no_other(desk: Desk) -> None:
+    """RabbitMQ ends the connection that should be handed it, again and again."""
+    if desk.vhost.broker.version.startswith("3."):
+        pytest.skip("limits.md: only AMQP 1.0 could move it, and that is a plugin there")
+    queue = desk.amqp.queue("work.stuck", dead_letter_exchange=INBOX, message_ttl=100)
+    long_key(desk, queue, b"odd")
+    desk.amqp.publish("next", key=queue)
+    assert desk.amqp.take(f"DLQ.{queue}", within=40).body == b"next"
+    eventually(lambda: desk.router.metric("unreadable_total") == 1, within=20)
+    assert desk.amqp.depth(QUARANTINE) == 1

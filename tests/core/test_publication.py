@@ -115,6 +115,23 @@ def test_a_letter_whose_own_keys_look_like_ours_goes_by_the_default_exchange(key
     assert (plain.delivery_mode, plain.priority, plain.record_bytes) == (1, 5, 1024)
 
 
+@pytest.mark.parametrize("key", ["k" * 256, "é" * 128])
+def test_a_first_key_that_nobody_can_publish_by_stays_in_the_history(key: str) -> None:
+    kept = record(deaths=(death(routing_keys=(key, "copy")),))
+    back = to_return(kept, "dlx-router.return", "to:work")
+    assert (back.exchange, back.routing_key, back.cc, back.bcc) == ("", kept.failed_queue, (), None)
+    assert to_rung(kept, "x", 1, "came").routing_key == "came"
+    assert back.record.deaths == kept.deaths
+
+
+@pytest.mark.parametrize("key", ["k" * 255, "é" * 127])
+def test_a_key_of_255_bytes_is_published_by_and_a_cc_key_has_any_length(key: str) -> None:
+    kept = record(deaths=(death(routing_keys=(key, "c" * 256)),))
+    back = to_return(kept, "dlx-router.return", "to:work")
+    assert (back.exchange, back.routing_key, back.cc) == ("dlx-router.return", key, ("c" * 256,))
+    assert to_rung(kept, "x", 1, "came").routing_key == key
+
+
 def test_where_nothing_is_bound_it_goes_by_the_default_exchange_too() -> None:
     plain = to_return(WITH_CC, "dlx-router.return", "")
     assert (plain.exchange, plain.routing_key, plain.cc, plain.bcc) == ("", "work", (), None)

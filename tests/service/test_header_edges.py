@@ -1,5 +1,6 @@
 """What AMQP 1.0 and odd tables let in, and the broker refuses from us: the letter passes, and no channel closes."""
 
+import json
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -23,12 +24,15 @@ policies:
   - name: shop
     match: "shop.#"
     definition: {max-delivery-attempts: 2, redelivery-delay: 200ms, dead-letter-exchange: grave}
+  - {name: topical, match: "topical.#", definition: {max-delivery-attempts: 1, dead-letter-exchange: amq.topic}}
   - {name: streamed, match: "streamed.#", definition: {max-delivery-attempts: 1, dead-letter-exchange: log}}
 delayed:
   - {exchange: edges.delayed, to: amq.direct}
 """
 CLOSED: Final = "publish_refused_total"
 KEYS: Final = [f"elsewhere.{number}.{'k' * 100}" for number in range(80)]
+# A routing key has 255 bytes at most, a CC key what a frame holds: every version takes it, and tells it in x-death.
+LONG: Final = ["k" * 256, "é" * 200, "far." + "away." * 4000 + "away"]
 
 
 def odd(scene: Scene, queue: str, headers: bytes) -> None:
@@ -131,6 +135,37 @@ def test_thousands_of_bytes_of_cc_keys_outlive_a_wait(scene: Scene) -> None:
         assert (message.headers["CC"], message.routing_key) == (KEYS, queue)
     dead = scene.amqp.take(f"DLQ.{queue}")
     assert dead.deaths[0]["routing-keys"] == [queue, *KEYS]
+    passed(scene, before)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_cc_keys_over_255_bytes_outlive_a_wait(scene: Scene, kind: str) -> None:
+    queue, before = scene.work(f"waits.long.{kind}", kind), closed(scene)
+    scene.amqp.publish("long", key=queue, headers={"CC": LONG})
+    for message in (scene.amqp.fail(queue), scene.amqp.fail(queue)):
+        assert (message.headers["CC"], message.routing_key) == (LONG, queue)
+    dead = scene.amqp.take(f"DLQ.{queue}")
+    assert (dead.body, dead.deaths[0]["routing-keys"], dead.deaths[0]["count"]) == (b"long", [queue, *LONG], 2)
+    passed(scene, before)
+
+
+def test_a_dead_letter_goes_by_a_cc_key_over_255_bytes(scene: Scene) -> None:
+    """Nothing can be bound by such a key, but a pattern can match it."""
+    queue, before = scene.work("topical.long"), closed(scene)
+    scene.amqp.bind(scene.amqp.queue("far"), "amq.topic", "far.#")
+    scene.amqp.publish("long", key=queue, headers={"CC": LONG})
+    scene.amqp.fail(queue)
+    dead = scene.amqp.take("far")
+    assert (dead.headers["CC"], dead.routing_key, dead.deaths[0]["routing-keys"]) == (LONG, queue, [queue, *LONG])
+    passed(scene, before)
+
+
+def test_a_death_with_a_cc_key_over_255_bytes_can_be_declared(scene: Scene) -> None:
+    queue, before = scene.work("waits.declared"), closed(scene)
+    declared = {"queue": queue, "routing_keys": [queue, *LONG[:2]], "reason": "application:odd"}
+    scene.amqp.publish("long", exchange="dlx-router.declared", key="", headers={"dlx-death": json.dumps(declared)})
+    message = scene.amqp.take(queue)
+    assert (message.body, message.headers["CC"], message.routing_key) == (b"long", LONG[:2], queue)
     passed(scene, before)
 
 

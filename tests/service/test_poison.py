@@ -39,7 +39,7 @@ def told(**fields: Any) -> dict[str, Any]:
 
 # (history, where it ends)
 HISTORIES: Final = {
-    "key-over-255-bytes": ([told(**{"routing-keys": ["k" * 300]})], QUARANTINE),
+    "key-over-255-bytes": ([told(count=3, **{"routing-keys": ["k" * 300]})], "DLQ.transient"),
     "exchange-over-255-bytes": ([told(exchange="é" * 200)], QUARANTINE),
     "queue-over-255-bytes": ([told(queue="work." + "q" * 300)], QUARANTINE),
     "counts-beyond-64-bits": ([told(count=MOST), told(count=MOST)], "DLQ.transient"),
@@ -61,12 +61,28 @@ def test_a_history_that_nobody_can_write_again_stops_nobody(amqp: Client, start_
     assert "session.ended" not in router.output
 
 
+def test_a_first_key_over_255_bytes_is_kept_in_the_history_and_the_letter_comes_back(
+    amqp: Client, start_router: Start
+) -> None:
+    """MQTT's topic is one. Nobody can publish by it: the retry has its queue's name as its key."""
+    amqp.queue("old.failed")
+    amqp.queue("work.a", dead_letter_exchange=INBOX)
+    keys = ["k" * 300, "copy"]
+    amqp.publish("odd", key="old.failed", headers={"x-death": [told(**{"routing-keys": keys})]})
+    start_router(POLICIES.replace("redelivery-delay: 5s", "redelivery-delay: 200ms"))
+    for _ in range(2):
+        back = amqp.fail("work.a")
+        assert (back.body, back.exchange, back.routing_key, "CC" in back.headers) == (b"odd", "", "work.a", False)
+    dead = amqp.take("DLQ.work.a")
+    assert (dead.deaths[0]["routing-keys"], dead.deaths[0]["count"]) == (keys, 3)
+
+
 def test_a_letter_that_cannot_be_written_costs_its_neighbours_no_returns(
     amqp: Client, vhost: Vhost, tmp_path: Path
 ) -> None:
     """A quorum queue without a dead-letter exchange deletes what is returned 21 times."""
     amqp.queue("old.failed", "quorum")
-    amqp.publish("odd", key="old.failed", headers={"x-death": [told(**{"routing-keys": ["k" * 300]})]})
+    amqp.publish("odd", key="old.failed", headers={"x-death": [told(exchange="x" * 300)]})
     for number in range(50):
         amqp.publish(str(number), key="old.failed")
     (tmp_path / "policies.yaml").write_text(POLICIES, encoding="utf-8")

@@ -3,6 +3,7 @@
 What to do with a letter that has just died says core/decision, and with any other arrival arrivals.py: both by values.
 """
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -122,6 +123,14 @@ class Decider:
         except Exception as error:  # noqa: BLE001 - or it would end the session of all others, again and again
             job.letter = job.envelope = job.decision = job.copy = job.resource = job.route = None
             self._unreadable(job, place, decoder.Malformed(repr(error)))
+
+    def identified(self, job: Job, place: decoder.Place) -> None:
+        """A job of the short way knows its letter and its policy, and nothing is decided or told; never raises.
+
+        What is told of it next goes by the same id, and by the same policy, as what its route has told.
+        """
+        with contextlib.suppress(Exception):  # a route was known for it, so it can be read; else it goes unread
+            job.policy = job.in_force.resolve(self._opened(job, place)[0])
 
     def _learn(self, job: Job) -> None:
         """The next of its like goes the short way, and its event is written from the same fragments."""

@@ -14,7 +14,10 @@ from dlx_router.telemetry.logs import Once
 
 
 def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
-    """The event of a decision that went the long way; its source waits for it."""
+    """The event of a decision that went the long way; its source waits for it.
+
+    It comes behind what was told of this delivery before, within one millisecond too: the newest is what holds.
+    """
     rule, letter, envelope = rule_of(job.policy), job.letter, job.envelope
     if letter is None or not journal.is_on or not rule.wants(ruling.kind):
         return
@@ -26,7 +29,7 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
     event = journal.event(
         fragments(privacy.discreet(rule, letter), ruling),
         letter.id,
-        now,
+        now + len(job.batches),
         first_ms=letter.first_death_ms,
         last_ms=letter.last_death_ms,
         crc32=content.crc32 if content is not None else crc32(job.delivery.body),

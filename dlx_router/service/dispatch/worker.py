@@ -311,7 +311,8 @@ class Worker:
     def _after(self, job: Job, answer: BrokerAnswer, now_s: float | None = None) -> NextStep:
         """What is done next, as core/refusal says; what the answer teaches is remembered.
 
-        A letter that took the short way is judged in full for it, unless the same bytes are sent again, or what came.
+        A letter that took the short way is judged in full for it, unless the same bytes are sent again, or what came:
+        then it is only read, in `_quarantine`.
         """
         place, now_s = self._places[job.consumer], time.monotonic() if now_s is None else now_s
         if answer in _HEARD:
@@ -367,9 +368,12 @@ class Worker:
 
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
+        decider, place = self._owner.decider, self._places[job.consumer]
+        if job.route is not None:
+            decider.identified(job, place)  # the short way has told of it under the letter's id, and told a success
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
         job.copy = job.resource = job.route = None
-        self._owner.decider.quarantined(job, self._places[job.consumer])
+        decider.quarantined(job, place)
         self._send(job)
 
     # -- in doubt -----------------------------------------------------------------------------------------------

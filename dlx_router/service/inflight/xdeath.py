@@ -52,7 +52,7 @@ def _death(entry: dict[str, tuple[str, Any]]) -> Death:
             min(max(times, 1), MAX_TIMES),
             min(max(stamp, 0), MAX_TIME_S),
             _name(entry.get("exchange", ("S", b""))),
-            tuple(_name(key) for key in keys),
+            tuple(_string(key) for key in keys),
             None if expiration is None else _string(expiration),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -60,7 +60,11 @@ def _death(entry: dict[str, tuple[str, Any]]) -> Death:
 
 
 def _name(tagged: tuple[str, Any]) -> str:
-    """In x-death a long string; but it was a short one where it came from, and will be one in what we publish."""
+    """In x-death a long string; but it was a short one where it came from, and will be one in what we publish.
+
+    That holds of queues and exchanges. A key may be as long as a frame: a CC key never was a short string, nor is the
+    topic of MQTT that becomes the first key (tried on 3.10.8, 4.0.5 and 4.3.6). All of them together fit a frame.
+    """
     name = _string(tagged)
     if len(tagged[1]) > MAX_NAME_BYTES:
         raise OddHistory(f"x-death has a name of more than {MAX_NAME_BYTES} bytes")
