@@ -1,5 +1,7 @@
 """Which address a request is of, where proxies say it: their header is read from its end, as far as it is trusted."""
 
+import subprocess
+import sys
 from ipaddress import ip_address
 
 import pytest
@@ -82,3 +84,9 @@ def test_a_setting_that_is_none_is_refused(wrong: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("DLX_ROUTER_HTTP_TRUSTED_PROXIES", wrong)
     with pytest.raises(SettingsError, match=f"HTTP_TRUSTED_PROXIES: '{wrong}' is"):
         Settings.load({})
+
+
+def test_the_console_of_its_own_refuses_what_is_none() -> None:
+    argv = [sys.executable, "-m", "dlx_router", "console", "--port", "0", "--trusted-proxies", "proxy"]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, "--trusted-proxies: 'proxy' is no address; write 10.0.0.5" in ended.stderr) == (2, True)
