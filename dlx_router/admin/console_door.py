@@ -23,6 +23,7 @@ from dlx_router.admin.own_process import ask
 from dlx_router.admin.server import Message, Receive, Send
 from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.single_sign_on import SingleSignOn
+from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.config.environment.settings import Settings
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -51,6 +52,7 @@ class ConsoleDoor:
         self.port = settings.http_port
         self._settings, self._passes = settings, passes
         self._sso = SingleSignOn(settings.sso_proxies, settings.sso_roles, settings.sso_headers)
+        self._proxies = TrustedProxies(settings.http_trusted_proxies, settings.sso_proxies)
         self._process: Process | None = None
         self._socket: socket.socket | None = None
         self._starting = asyncio.Lock()
@@ -84,8 +86,8 @@ class ConsoleDoor:
             self._socket.close()
 
     async def _carry(self, scope: Message, body: bytes, send: Send) -> None:
-        client = str((scope.get("client") or ("?",))[0])
-        person = self._sso.person(client, scope["headers"])
+        peer = str((scope.get("client") or ("?",))[0])
+        person = self._sso.person(peer, scope["headers"])
         if person is not None and person.role is None:
             await _send_error(send, 403, f"{person.name!r} is in no group of DLX_ROUTER_SSO_ROLES")
             return
@@ -93,7 +95,7 @@ class ConsoleDoor:
             listening = await self._reach()
             headers = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_LEG]
             headers = [header for header in headers if header[0] not in _OURS | self._sso.headers]
-            headers.append((CLIENT.encode(), client.encode()))
+            headers.append((CLIENT.encode(), self._proxies.client(peer, scope["headers"]).encode()))
             if person is not None and person.role is not None:
                 headers.append((PERSON.encode(), self._passes.vouch(person.name, person.role, wall_ms()).encode()))
             target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")

@@ -81,7 +81,7 @@ class AdminServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # uvicorn believes loopback who a request is of; here only SSO_PROXIES are believed
+            proxy_headers=False,  # uvicorn believes loopback who a request is of; here see trusted_proxies.py
             backlog=BACKLOG,  # uvicorn listens a second time
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_graceful_shutdown=DRAIN_S,

@@ -24,6 +24,9 @@ def console(
     allowed_hosts: Annotated[
         str, typer.Option(help="Names by which browsers ask for it, a,b; those of a proxy, say.")
     ] = "",
+    trusted_proxies: Annotated[
+        str, typer.Option(help="Addresses a,b of proxies whose X-Forwarded-For says where people are.")
+    ] = "",
     https: Annotated[
         bool, typer.Option("--https", help="People come by https, through a proxy: cookies go by nothing else.")
     ] = False,
@@ -39,9 +42,20 @@ def console(
         settings = Settings.load({})
         routers = [*map(named, router or [settings.api_url])]
         split(allowed_hosts)
+        _check(trusted_proxies)
         if len({name for name, _ in routers}) < len(routers):
             raise ValueError("--router: two have the same name; write NAME=URL")  # noqa: TRY301 - told as all wrong use is
         logs.configure(settings.log_format, settings.log_level)
-        serve(routers, host, port, names=allowed_hosts, secure=https)
+        serve(routers, host, port, names=allowed_hosts, secure=https, proxies=trusted_proxies)
     except (SettingsError, ValueError, ConsoleError) as error:
         raise typer.Exit(output.wrong_use(error)) from None
+
+
+def _check(proxies: str) -> None:
+    """ValueError says which of them is no address."""
+    from dlx_router.config.api_access.trusted_proxies import networks  # noqa: PLC0415 - only this command needs it
+
+    try:
+        networks(proxies)
+    except ValueError as error:
+        raise ValueError(f"--trusted-proxies: {error}") from None

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.console.asking import Page, endpoint, trouble
 from dlx_router.console.assets import Assets
 from dlx_router.console.guard import Guard
@@ -64,7 +65,7 @@ PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
 )
 
 
-def create_app(
+def create_app(  # noqa: PLR0913 - as Console has them
     routers: Iterable[RouterApi],
     hosts: Hosts,
     *,
@@ -72,11 +73,13 @@ def create_app(
     secure: bool = False,
     carried: bool = False,
     sealed: bool = False,
+    proxies: TrustedProxies | None = None,
 ) -> ASGIApp:
     """The console over these routers, the first one first. The rest: see Console."""
     known = {router.name: router for router in routers}
     assets = Assets()
-    console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure, carried, sealed)
+    trusted = proxies or TrustedProxies()
+    console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure, carried, sealed, trusted)
     pages = [Route(path, endpoint(console, shows), methods=[method]) for method, path, shows in PAGES]
     pages.append(Route("/status/{token:path}", status_pages.public_page(console), methods=["GET"]))
     routes: list[BaseRoute] = [

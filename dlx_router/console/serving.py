@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from dlx_router.admin import event_loop
 from dlx_router.admin.connections import BACKLOG, Connections, OneRequest, listener
 from dlx_router.config.api_access.allowed_hosts import Hosts, is_loopback
+from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.console.app import create_app
 from dlx_router.console.router_api import RouterApi
 from dlx_router.telemetry.logs import log
@@ -25,11 +26,20 @@ class ConsoleError(Exception):
     """The console cannot be served so; says why, and what now."""
 
 
-def serve(routers: Sequence[tuple[str, str]], host: str, port: int, *, names: str = "", secure: bool = False) -> None:
+def serve(
+    routers: Sequence[tuple[str, str]],
+    host: str,
+    port: int,
+    *,
+    names: str = "",
+    secure: bool = False,
+    proxies: str = "",
+) -> None:
     """Answer at host and port until a signal. `routers`: name and URL. ConsoleError: it cannot listen there."""
     hosts = Hosts(host, names or None)
     known = [RouterApi(name, url) for name, url in routers]
-    app = create_app(known, hosts, is_loopback=is_loopback(host), secure=secure)
+    trusted = TrustedProxies(proxies)
+    app = create_app(known, hosts, is_loopback=is_loopback(host), secure=secure, proxies=trusted)
     try:
         sock = listener(host, port)
     except OSError as error:

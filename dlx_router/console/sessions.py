@@ -6,7 +6,8 @@ The cookie holds chance and nothing else, and what is kept here is its digest. B
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
@@ -18,6 +19,7 @@ MOST: Final = 1_000
 MAX_TOKEN: Final = 1_024
 LOGINS: Final = 5.0
 LOGINS_PER_S: Final = 0.5
+BEYOND_AT_ONCE: Final = 4  # of the 16 pages that are made at once
 MAX_CLIENTS: Final = 1_000
 
 
@@ -82,14 +84,19 @@ class Sessions:
 
 
 class LoginLimit:
-    """How often one address may try in vain: some at once, then one each two seconds."""
+    """How often one address may try in vain: some at once, then one each two seconds.
+
+    What an address tries beyond that is looked at where there is a place for it, few at once: a right token is not kept
+    out by the wrong ones of others behind the same proxy, and they take little from those who have other addresses.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
+        self._beyond = 0
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def allows(self, client: str) -> bool:
-        """Whether this one may try now; counts it."""
+        """Whether this one may try now, and is not beyond its limit; counts it."""
         now = self._now()
         left, since = self._left.pop(client, (LOGINS, now))
         left = min(LOGINS, left + (now - since) * LOGINS_PER_S)
@@ -98,8 +105,19 @@ class LoginLimit:
             self._left.popitem(last=False)
         return left >= 1
 
+    @contextmanager
+    def place(self, *, is_beyond: bool) -> Iterator[bool]:
+        """Whether a try may be looked at inside the block: those that are allowed, and a few of those beyond."""
+        has_place = not is_beyond or self._beyond < BEYOND_AT_ONCE
+        taken = int(is_beyond and has_place)
+        self._beyond += taken
+        try:
+            yield has_place
+        finally:
+            self._beyond -= taken
+
     def give_back(self, client: str) -> None:
-        """Its last try was a right one, and does not count: behind a proxy all people have one address."""
+        """Its last try was allowed and a right one, and does not count: behind a proxy all people have one address."""
         if client in self._left:
             left, since = self._left[client]
             self._left[client] = (min(LOGINS, left + 1), since)

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from dlx_router.config.api_access.allowed_hosts import Hosts, authority, is_loopback
 from dlx_router.config.api_access.passes import IDLE_MS, contents, is_pass
+from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.console.remembered import Remembered
 from dlx_router.console.router_api import UNREACHABLE, ApiError, RouterApi
 from dlx_router.console.sessions import LoginLimit, Session, Sessions
@@ -36,7 +37,7 @@ class Console:
     """What all requests share. `secure`: people come by https, so cookies go by nothing else.
 
     `carried`: requests come by the router that started us, which names their sender. `sealed`: that router seals
-    sessions, so that any replica knows them; else they are kept here.
+    sessions, so that any replica knows them; else they are kept here. `proxies`: before this console, if not `carried`.
     """
 
     routers: Mapping[str, RouterApi]
@@ -47,6 +48,7 @@ class Console:
     secure: bool = False
     carried: bool = False
     sealed: bool = False
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
     sessions: Sessions = field(default_factory=Sessions)
     logins: LoginLimit = field(default_factory=LoginLimit)
     remembered: Remembered = field(default_factory=Remembered)
@@ -61,7 +63,7 @@ class Console:
         """Whose tries to log in are counted together."""
         if self.carried:
             return request.headers.get(CLIENT, "?")
-        return request.client.host if request.client is not None else "?"
+        return self.proxies.client(request.client.host if request.client is not None else "?", request.headers.raw)
 
     async def callers(self, token: str) -> tuple[dict[str, dict[str, Any]], list[ApiError]]:
         """Who this token is, by router that knows it; what the others said."""

@@ -70,6 +70,15 @@ async def test_a_role_that_is_too_low_is_too_low_everywhere(pair: tuple[Replica,
     assert network.sent == [], "what is refused here is not handed on"
 
 
+async def test_however_many_wrong_tokens_come_from_an_address_a_right_one_is_let_in(
+    pair: tuple[Replica, Replica],
+) -> None:
+    for replica in pair:
+        tries = {(await replica.ask("GET", "/echo/a", "wrong-token-of-somebody"))[0] for _ in range(150)}
+        assert tries == {401}
+        assert (await replica.ask("GET", "/echo/a"))[0] == 200
+
+
 async def test_no_token_and_no_header_of_a_person_is_handed_on(pair: tuple[Replica, Replica], network: Network) -> None:
     _, second = pair
     secret = {"cookie": "session=secret", "x-forwarded-for": "10.9.9.9", "dlx-router-mac": "smuggled", "te": "secret"}

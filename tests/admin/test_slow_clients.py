@@ -1,12 +1,14 @@
 """Probes are answered whatever other clients do: decisions/0057."""
 
 import asyncio
+import itertools
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
+import httpx
 import psutil
 import pytest
 
@@ -17,12 +19,15 @@ from dlx_router.telemetry.readiness import Readiness
 from tests.support.bulk import dying_queue
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.slow import SORTS, flood, in_time, probed, room_for_files, slow_clients
 
 PROBES = 20
 PATHS = ("/livez", "/readyz", "/metrics")
+STATUS: Final = "/api/v1/status"
+AT_ONCE: Final = 32  # requests that the API answers at once
 Message = MutableMapping[str, Any]
 
 
@@ -139,19 +144,32 @@ def test_letters_pass_and_probes_are_answered_in_a_flood_of_connections(
 
 
 @pytest.mark.usefixtures("newest")
-def test_slow_requests_of_the_api_hold_the_api_alone(start_router: Callable[..., Router]) -> None:
+def test_slow_requests_hold_neither_the_api_nor_the_probes(start_router: Callable[..., Router]) -> None:
+    """Bodies that were never whole held all of the API's places: 32 of any account kept all others out for 10 s."""
     router = start_router(POLICY)
 
     async def scene() -> None:
-        async with AsyncExitStack() as crowds, asyncio.timeout(60):
-            while (await probed(router.port, "/api/v1/status"))[0] != 503:  # who is too slow is sent away, so more come
-                await crowds.enter_async_context(slow_clients(router.port, 40, SORTS["half a body"]))
-            answers = [(path, *await probed(router.port, path)) for path in PATHS for _ in range(PROBES)]
+        async with slow_clients(router.port, 4 * AT_ONCE, SORTS["half a body"]), asyncio.timeout(60):
+            answers = [(path, *await probed(router.port, path)) for path in (*PATHS, STATUS) for _ in range(PROBES)]
             assert {status for _, status, _ in answers} == {200}
             assert all(in_time({path: took}) for path, _, took in answers), max(answers, key=lambda answer: answer[2])
 
+    assert router.ask(STATUS)[0] == 200, "its framework is loaded"
     asyncio.run(scene())
-    eventually(lambda: router.ask("/api/v1/status")[0] == 200)
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_body_that_is_too_large_is_refused_whether_or_not_its_length_is_said(
+    start_router: Callable[..., Router],
+) -> None:
+    router = start_router(POLICY)
+
+    def pieces() -> Iterator[bytes]:
+        yield from itertools.repeat(b" " * (64 << 10), 17)
+
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as client:
+        answers = [client.post("/api/v1/tasks", content=content) for content in (b" " * (2 << 20), pieces())]
+    assert [(answer.status_code, "1048576 bytes" in answer.text) for answer in answers] == [(413, True)] * 2
 
 
 @pytest.mark.parametrize(("files", "most"), [(256, 64), (1024, 256), (4096, 512), (1 << 20, 512), (16, 16), (-1, 512)])

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from dlx_router.admin.console_door import AT_ONCE
+from dlx_router.console.sessions import LOGINS
 from tests.console.conftest import POLICIES, TOKENS
 from tests.console.liar import TOKEN, csrf
 from tests.support.eventually import eventually
@@ -106,6 +107,27 @@ def test_a_person_whom_a_trusted_proxy_names_is_in_and_nobody_else(
         assert web.get("/api/v1/groups", headers=named).status_code == 401, "the API asks for tokens"
         via = {**named, "x-forwarded-for": "203.0.113.9", "x-forwarded-proto": "https"}
         assert "ann@example.com · operator" in web.get("/", headers=via).text, "proxies say whom they ask for"
+
+
+def test_a_proxy_says_whose_tries_they_are_and_a_right_token_is_never_kept_out(
+    start_router: Callable[..., Router], tmp_path: Path
+) -> None:
+    (tmp_path / "tokens.yaml").write_text(TOKENS, encoding="utf-8")
+    settings = {"INDEX_PATH": str(tmp_path / "i"), "API_TOKENS_FILE": str(tmp_path / "tokens.yaml")}
+    router = start_router(POLICIES, **settings, HTTP_TRUSTED_PROXIES="127.0.0.0/8, 10.0.0.0/24")
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
+
+        def tried(forwarded: str, token: str = "wrong") -> httpx.Response:
+            return web.post("/login", data={"token": token}, headers={"x-forwarded-for": forwarded})
+
+        eventually(lambda: web.get("/login").status_code == 200, 20, every=0.2)
+        pages = [tried(f"198.51.100.{number}, 203.0.113.9, 10.0.0.7").text for number in range(2 * int(LOGINS))]
+        assert "too many tries" not in pages[0]
+        assert "too many tries" in pages[-1], "what the client wrote there is no address of another person"
+        assert "too many tries" not in tried("203.0.113.10").text, "others behind the proxy have tries of their own"
+        assert "too many tries" in tried("[::ffff:203.0.113.9]:4711").text, "the same address"
+        assert tried("203.0.113.9", TOKEN).status_code == 303
+        assert web.get("/api/v1/groups", headers={"x-forwarded-for": "127.0.0.1"}).status_code == 401
 
 
 def test_nobody_is_a_trusted_proxy_by_saying_so(start_router: Callable[..., Router], tmp_path: Path) -> None:

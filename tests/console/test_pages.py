@@ -1,5 +1,6 @@
 """Who may see and do what, and that no text of others does anything, on every page."""
 
+import asyncio
 import csv
 import io
 import re
@@ -11,12 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.console.app import PAGES, create_app
 from dlx_router.console.forms import MAX_FORM_BYTES
 from dlx_router.console.router_api import MAX_ANSWER_BYTES, RouterApi
-from dlx_router.console.sessions import LOGINS
+from dlx_router.console.sessions import BEYOND_AT_ONCE, LOGINS
 from tests.console.liar import LEASE, TOKEN, Liar, browser, console, csrf, logged_in, task
 from tests.console.test_rendering import HOSTILE, TEXTS, Read, parsed
+from tests.journal.conftest import soon
 
 PATHS = [
     "/",
@@ -285,8 +288,62 @@ async def test_wrong_tokens_are_told_and_soon_slowed_down() -> None:
             assert not token or token not in page.text
             assert "set-cookie" not in page.headers
             harmless(page)
-        pages = [await client.post("/login", data={"token": token}) for token in ("wrong", "wrong", TOKEN)]
+        pages = [await client.post("/login", data={"token": token}) for token in ("wrong", "wrong", "")]
     assert ["too many tries" in page.text for page in pages] == [False, True, True]
+
+
+async def test_a_right_token_is_let_in_whatever_others_of_its_address_have_tried() -> None:
+    """One person who typed a wrong token, or a stranger, kept out all who came by the same proxy."""
+    async with browser(console(Liar())) as client:
+        for _ in range(3 * int(LOGINS)):
+            assert (await client.post("/login", data={"token": "wrong"})).status_code == 401
+        answer = await client.post("/login", data={"token": TOKEN})
+        assert (answer.status_code, "set-cookie" in answer.headers) == (303, True)
+        assert "too many tries" in (await client.post("/login", data={"token": "wrong"})).text, "nothing is given back"
+
+
+class Busy(Liar):
+    """It answers when it may, and counts who waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may, self.waiting = asyncio.Event(), 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.waiting += 1
+        await self.may.wait()
+        await super().__call__(scope, receive, send)
+
+
+async def test_beyond_its_limit_an_address_has_few_tries_at_once_and_others_have_theirs() -> None:
+    busy = Busy()
+    app = console(busy, proxies=TrustedProxies("127.0.0.1"))
+    async with browser(app) as client:
+
+        def tried(address: str, token: str) -> asyncio.Task[httpx.Response]:
+            by_proxy = {"x-forwarded-for": f"192.0.2.1, {address}"}
+            return asyncio.create_task(client.post("/login", data={"token": token}, headers=by_proxy))
+
+        flood = [tried("203.0.113.9", "wrong") for _ in range(int(LOGINS) + BEYOND_AT_ONCE)]
+        await soon(lambda: busy.waiting == len(flood))
+        assert "too many tries" in (await tried("203.0.113.9", TOKEN)).text
+        assert busy.waiting == len(flood), "nobody was asked"
+        other = tried("203.0.113.10", TOKEN)
+        await soon(lambda: busy.waiting == len(flood) + 1)
+        busy.may.set()
+        assert (await other).status_code == 303
+        assert ["too many" in page.text for page in await asyncio.gather(*flood)].count(True) == BEYOND_AT_ONCE
+        assert (await tried("203.0.113.9", TOKEN)).status_code == 303
+
+
+async def test_whom_a_proxy_names_is_believed_of_the_trusted_ones_only() -> None:
+    app = console(Liar(), proxies=TrustedProxies("10.0.0.5"))
+    async with browser(app) as client:
+        pages = [
+            await client.post("/login", data={"token": "wrong"}, headers={"x-forwarded-for": f"203.0.113.{number}"})
+            for number in range(int(LOGINS) + 1)
+        ]
+    assert ["too many tries" in page.text for page in pages] == [False] * int(LOGINS) + [True]
 
 
 async def test_right_tokens_are_not_counted_as_tries_of_their_address() -> None:

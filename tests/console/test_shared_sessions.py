@@ -14,8 +14,9 @@ from starlette.types import ASGIApp
 from dlx_router.config.api_access import passes as of_passes
 from dlx_router.config.api_access.allowed_hosts import Hosts
 from dlx_router.config.api_access.passes import IDLE_MS, LONGEST_MS, Passes, contents, is_pass
-from dlx_router.config.api_access.single_sign_on import HEADERS, Person, SingleSignOn, networks, roles_of
+from dlx_router.config.api_access.single_sign_on import HEADERS, Person, SingleSignOn, roles_of
 from dlx_router.config.api_access.tokens import Role, Tokens
+from dlx_router.config.api_access.trusted_proxies import networks
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.console import who
 from dlx_router.console.app import create_app

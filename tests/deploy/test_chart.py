@@ -284,6 +284,7 @@ def test_people_come_by_the_names_of_the_ingress_and_log_in_at_any_replica() -> 
     assert variables["DLX_ROUTER_CONSOLE"] == "https"
     assert variables["DLX_ROUTER_HTTP_ALLOWED_HOSTS"] == "dlx.example.com,dlx.internal.example"
     assert variables["DLX_ROUTER_CONSOLE_SECRET_FILE"] == "/etc/dlx-router/console/secret"
+    assert variables["DLX_ROUTER_HTTP_TRUSTED_PROXIES"] == "10.0.1.0/24"
     Settings(**{name.removeprefix("DLX_ROUTER_").lower(): variables[name] for name in variables if "SSO" in name})  # type: ignore[arg-type]  # as the environment has them
     assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_CONSOLE"] == "on"
     off = environment(pod_of(rendered(MINIMAL | {"console": {"enabled": False}})))

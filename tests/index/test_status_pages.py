@@ -1,7 +1,10 @@
 """Status pages over the API: who may share, how many, what a link tells, and that replicas and restarts agree."""
 
 import asyncio
+import contextlib
 import secrets
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +14,7 @@ import pytest
 
 from dlx_router.admin.api import public
 from dlx_router.admin.api.context import Context
+from dlx_router.admin.connections import DEADLINE_S
 from dlx_router.broker.address import Login
 from dlx_router.core.names import Names
 from dlx_router.core.signature import Signature
@@ -211,6 +215,26 @@ def test_who_may_share_what_and_that_any_replica_answers_anybody(pair: tuple[Rou
     assert ask(second, mail, "DELETE", VIC)[0] == 403
     assert ask(second, mail, "DELETE")[0] == 200
     assert ask(first, f"/status/{other['token']}", token="")[0] == 404
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize("framing", ["Content-Length: 9", "Transfer-Encoding: chunked"])
+def test_a_body_that_never_comes_keeps_nobody_from_a_status_page(
+    pair: tuple[Router, Router, str, str], framing: str
+) -> None:
+    """Who leads nothing read it before it asked the leader: four strangers kept all others out, for 10 s each time."""
+    _, second, orders, _ = pair
+    token = ask(second, orders, "POST", json={})[1]["token"]
+    head = f"GET /api/v1/status/{token} HTTP/1.1\r\nHost: 127.0.0.1\r\n{framing}\r\n\r\n".encode()
+    began = time.monotonic()
+    with contextlib.ExitStack() as held:
+        for _ in range(3 * public.AT_ONCE):
+            stranger = held.enter_context(socket.create_connection(("127.0.0.1", second.port), timeout=10))
+            stranger.sendall(head)
+            assert ask(second, f"/status/{token}", token="")[0] == 200
+            assert stranger.recv(12) == b"HTTP/1.1 200", "what a GET says of a body is of no use to anybody"
+    assert time.monotonic() - began < DEADLINE_S, "nobody was waited for"
 
 
 @pytest.mark.slow

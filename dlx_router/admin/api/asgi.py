@@ -82,18 +82,6 @@ async def send_answer(answered: Answered, send: Send, sealed: Mapping[str, str] 
     await send({"type": "http.response.body", "body": answered.body})
 
 
-async def whole(receive: Receive) -> bytes | None:
-    """The body; None: it is too large, or the client has gone."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return bytes(body)
-
-
 def request_of(scope: Scope, who: Caller, body: bytes) -> Request:
     """What is handed on of a request: of its headers the content type alone."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()

@@ -4,6 +4,8 @@ A router that listens on loopback asks for no token unless API_TOKENS_FILE is se
 no loopback's is refused, because that is a page in somebody's browser. So is whoever changes something for a page of
 another origin, with or without a token. What another replica hands over has no token: it is sealed (envelope.py). The
 status of a shared group is read without one, and nothing else is (public.py).
+
+Who sends a body slowly has no place among those that are answered, and of a GET's there is nothing to wait for.
 """
 
 import time
@@ -12,16 +14,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from dlx_router.admin.api import envelope, public
 from dlx_router.admin.api.answers import Answer, refused
-from dlx_router.admin.api.asgi import CALLER, WAITING, send_answer
+from dlx_router.admin.api.asgi import CALLER, WAITING, replayed, send_answer
 from dlx_router.admin.api.context import Context
 from dlx_router.admin.api.envelope import Answered, Opened, Seen, Unsealed
 from dlx_router.admin.api.forwarding import Forwarding
 from dlx_router.admin.api.leaders import Leaders
 from dlx_router.admin.connections import PATIENT
+from dlx_router.admin.held_bodies import BodyRefused, HeldBodies
 from dlx_router.config.api_access.allowed_hosts import authority, foreign_page, is_loopback
 from dlx_router.config.api_access.passes import is_pass
 from dlx_router.config.api_access.tokens import LOCAL, Caller
@@ -29,8 +32,11 @@ from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.wall_clock import wall_ms
 
 MAX_CLIENTS: Final = 10_000
+MAX_BODIES_BYTES: Final = 32 << 20  # of all together; and as much of what replicas hand over
 JSON: Final = "application/json"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_BODILESS: Final = frozenset({"GET", "HEAD"})  # RFC 9110: what they send besides has no meaning
+_BUSY: Final = 503
 
 
 class Gate:
@@ -39,7 +45,9 @@ class Gate:
     def __init__(self, app: Forwarding, leaders: Leaders, context: Context) -> None:
         self._app, self._leaders, self._context = app, leaders, context
         self._seen, self._once = Seen(), Once()
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client → tokens left, since
+        self._bodies = HeldBodies(context.max_body_bytes, MAX_BODIES_BYTES)
+        self._handed_bodies = HeldBodies(context.max_body_bytes, MAX_BODIES_BYTES)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # token name → questions left, since
         self._inside = self._public = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,15 +57,35 @@ class Gate:
         if scope["path"] == envelope.PATH:
             await self._handed(scope, receive, send)
             return
-        who, answer = self._who(scope)
-        answer = answer or self._foreign(scope) or self._slow_down(scope, who) or self._too_large(scope) or self._full()
-        if answer is not None:
-            await answer(scope, receive, send)
+        who = self._who(scope)
+        if isinstance(who, Caller):
+            await self._asked(who, scope, receive, send)
+        else:
+            await who(scope, receive, send)
+
+    async def _asked(self, who: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._foreign(scope) or self._slow_down(who) or self._too_large(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
             return
         scope[CALLER], scope[WAITING] = who, Waiting(self, scope)
-        receive = _Bounded(receive, self._context.max_body_bytes)
+        if scope["method"] in _BODILESS:
+            await self._answer(scope, replayed(b"", receive), send)
+            return
+        try:
+            async with self._bodies.whole(receive) as body:
+                await self._answer(scope, replayed(body, receive), send)
+        except BodyRefused as error:
+            if error.status:
+                after = 1 if error.status == _BUSY else None
+                await refused(error.status, str(error), retry_after_s=after)(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (busy := self._full()) is not None:
+            await busy(scope, receive, send)
+            return
         with self.inside():
-            await (self._publicly if who is public.PUBLIC else self._app)(scope, receive, send)
+            await (self._publicly if scope[CALLER] is public.PUBLIC else self._app)(scope, receive, send)
 
     async def _publicly(self, scope: Scope, receive: Receive, send: Send) -> None:
         """For people without a token: a few at once, so that they keep nobody else out."""
@@ -72,7 +100,7 @@ class Gate:
 
     @contextmanager
     def inside(self, by: int = 1) -> Iterator[None]:
-        """Inside the block so many requests more (or less) have a body or an answer here; see `_full`."""
+        """Inside the block so many requests more (or less) are answered here; see `_full`."""
         self._inside += by
         try:
             yield
@@ -85,13 +113,14 @@ class Gate:
         """What a replica was asked that does not lead. Who has no key is refused before anything of it is read."""
         try:
             opened = self._opened(scope)
-            request = opened.with_body(await _read(receive, self._context.max_body_bytes))
-        except Unsealed as error:
+            async with self._handed_bodies.whole(receive) as body:
+                request = opened.with_body(body)
+        except (Unsealed, BodyRefused) as error:
             self._once.warn("forwarded", "api.forward_refused", error=str(error), fate="it was not done")
             await refused(401, str(error))(scope, receive, send)
             return
         self._once.healed("forwarded", "api.forward_taken")
-        busy = self._slow_down(scope, request.who) or self._full()
+        busy = self._slow_down(request.who) or self._full()
         if busy is not None:
             answered = Answered(busy.status_code, JSON, bytes(busy.body), busy.headers.get("retry-after", ""))
         else:
@@ -118,23 +147,23 @@ class Gate:
 
     # -- who ----------------------------------------------------------------------------------------------------
 
-    def _who(self, scope: Scope) -> tuple[Caller | None, Answer | None]:
+    def _who(self, scope: Scope) -> Caller | Answer:
+        """Who asks; else why that is nobody."""
         context, tokens = self._context, self._context.tokens
         if context.has_console and public.is_asked(scope):
-            return public.PUBLIC, None
+            return public.PUBLIC
         scheme, _, token = _header(scope, b"authorization").partition(" ")
         if is_pass(token.strip()):
             passed = context.passes.caller(token.strip(), tokens, wall_ms())
-            return passed, None if passed is not None else refused(401, "the session is over; log in again")
+            return passed or refused(401, "the session is over; log in again")
         if tokens is None and not context.is_loopback:
-            return None, refused(401, "off loopback every request needs a token; set DLX_ROUTER_API_TOKENS_FILE")
+            return refused(401, "off loopback every request needs a token; set DLX_ROUTER_API_TOKENS_FILE")
         if tokens is None:
             named, _ = authority(_header(scope, b"host")) or ("", "")
-            return (LOCAL, None) if is_loopback(named) else (None, refused(403, f"{named!r} is not this machine"))
+            return LOCAL if is_loopback(named) else refused(403, f"{named!r} is not this machine")
         if scheme.lower() != "bearer" or not token.strip():
-            return None, refused(401, "no token; send Authorization: Bearer TOKEN")
-        caller = tokens.find(token.strip())
-        return caller, None if caller is not None else refused(401, "the token is not valid; see API_TOKENS_FILE")
+            return refused(401, "no token; send Authorization: Bearer TOKEN")
+        return tokens.find(token.strip()) or refused(401, "the token is not valid; see API_TOKENS_FILE")
 
     def _foreign(self, scope: Scope) -> Answer | None:
         """A page in somebody's browser can send here; where no token is asked for, that is all that it needs."""
@@ -146,10 +175,12 @@ class Gate:
 
     # -- how often ----------------------------------------------------------------------------------------------
 
-    def _slow_down(self, scope: Scope, who: Caller | None) -> Answer | None:
-        """A bucket a token name, a second's worth for each second; who has none is counted by address."""
-        client = who.name if who is not None else str((scope.get("client") or ("?",))[0])
-        now, burst = time.monotonic(), float(self._context.burst)
+    def _slow_down(self, who: Caller) -> Answer | None:
+        """A bucket a token name, a second's worth for each second.
+
+        Wrong tokens are not counted: one costs a digest, and nobody pays for what another sends from their address.
+        """
+        client, now, burst = who.name, time.monotonic(), float(self._context.burst)
         left, since = self._buckets.pop(client, (burst, now))
         left = min(burst, left + (now - since) * self._context.per_second)
         allowed = left >= 1
@@ -167,7 +198,7 @@ class Gate:
         return None
 
     def _full(self) -> Answer | None:
-        """Each request that is read or answered slowly holds its body or its answer: those are all that may."""
+        """Each request that is answered slowly holds its answer: those are all that may."""
         if self._inside < self._context.at_once:
             return None
         return refused(503, f"{self._inside} requests are being answered; ask again", retry_after_s=1)
@@ -188,30 +219,6 @@ class Waiting:
         self._scope[PATIENT] = until_s
         with self._gate.inside(-1):
             yield
-
-
-async def _read(receive: Receive, limit: int) -> bytes:
-    """The body. Unsealed: it is none, because it is too long or the other side hung up."""
-    body, bounded = bytearray(), _Bounded(receive, limit)
-    while True:
-        message = await bounded()
-        if message["type"] != "http.request":
-            raise Unsealed("its body did not come whole")
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return bytes(body)
-
-
-class _Bounded:
-    """What is received, up to a limit; what is longer ends as if the client had hung up."""
-
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._left = receive, limit
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        return {"type": "http.disconnect"} if self._left < 0 else message
 
 
 def _headers(scope: Scope, name: bytes) -> list[str]:

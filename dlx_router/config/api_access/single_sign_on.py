@@ -6,11 +6,11 @@ any other, who logs in with a token. Off unless SSO_PROXIES names an address.
 
 import re
 from collections.abc import Iterable
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple
 
 from dlx_router.config.api_access.passes import MAX_NAME
 from dlx_router.config.api_access.tokens import Role
+from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 
 HEADERS: Final = "X-Forwarded-User,X-Forwarded-Groups"
 EVERYBODY: Final = "*"
@@ -30,7 +30,7 @@ class SingleSignOn:
     """`proxies`, `roles` and `headers` as the settings have them."""
 
     def __init__(self, proxies: str | None, roles: str | None, headers: str = HEADERS) -> None:
-        self._proxies, self._roles = networks(proxies), roles_of(roles)
+        self._proxies, self._roles = TrustedProxies(proxies), roles_of(roles)
         self._user, self._groups = header_names(headers)
 
     @property
@@ -40,20 +40,12 @@ class SingleSignOn:
 
     def person(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
         """Whom this request is of; None: the proxy did not send it, or names nobody that can be told."""
-        if not self._proxies or not self._is_trusted(peer):
+        if not self._proxies.trusts(peer):
             return None
         names = [value for name, value in headers if name == self._user]
         if len(names) != 1 or (name := _text(names[0]).strip()) == "" or len(name) > MAX_NAME or not name.isprintable():
             return None
         return Person(name, self._role(_text(value) for name, value in headers if name == self._groups))
-
-    def _is_trusted(self, peer: str) -> bool:
-        try:
-            address = ip_address(peer.partition("%")[0])
-        except ValueError:
-            return False
-        address = getattr(address, "ipv4_mapped", None) or address
-        return any(address in network for network in self._proxies if network.version == address.version)
 
     def _role(self, values: Iterable[str]) -> Role | None:
         """The highest of those that their groups have."""
@@ -62,20 +54,6 @@ class SingleSignOn:
             text = text.replace(separator, ",")
         groups = {group.strip() for group in text.split(",")[:MAX_GROUPS]} | {EVERYBODY}
         return max((role for group, role in self._roles.items() if group in groups), default=None)
-
-
-def networks(listed: str | None) -> list[IPv4Network | IPv6Network]:
-    """The addresses of SSO_PROXIES. ValueError says which is none."""
-    proxies = []
-    for entry in filter(None, map(str.strip, (listed or "").split(","))):
-        try:
-            network = ip_network(entry)
-        except ValueError:
-            raise ValueError(f"{entry!r} is no address; write 10.0.0.5 or 10.0.0.0/24, and a,b for several") from None
-        if network.prefixlen == 0:
-            raise ValueError(f"{entry!r} is everybody, who could then be anybody; name the proxy's address")
-        proxies.append(network)
-    return proxies
 
 
 def roles_of(listed: str | None) -> dict[str, Role]:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, SecretStr
 
-from dlx_router.config.api_access import allowed_hosts, replica_address, single_sign_on
+from dlx_router.config.api_access import allowed_hosts, replica_address, single_sign_on, trusted_proxies
 from dlx_router.config.environment import broker_url
 from dlx_router.config.units import duration_ms, size_bytes
 
@@ -71,7 +71,7 @@ def advertised(value: str) -> str:
 
 def proxies(value: str) -> str:
     """Addresses of proxies."""
-    single_sign_on.networks(value)
+    trusted_proxies.networks(value)
     return value
 
 

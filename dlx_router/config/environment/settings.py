@@ -106,6 +106,9 @@ class Settings(BaseSettings):
     http_allowed_hosts: Annotated[str, AfterValidator(setting_values.hosts)] | None = Field(
         None, description="Host names a,b of this port besides addresses and local names; * for any. See operate.md."
     )
+    http_trusted_proxies: Annotated[str, AfterValidator(setting_values.proxies)] | None = Field(
+        None, description="Addresses a,b of proxies whose X-Forwarded-For says where people are. Without it nobody's."
+    )
     advertised_url: Annotated[str, AfterValidator(setting_values.advertised)] | None = Field(
         None,
         description="Where other replicas reach this port: http://HOST:9719; off: nowhere. Else as the broker sees us.",

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -12,6 +13,8 @@ from dlx_router.console.asking import THEME, THEMES, Asked, foreign, local_path,
 from dlx_router.console.router_api import UNREACHABLE, ApiError
 from dlx_router.console.sessions import MAX_TOKEN
 from dlx_router.console.who import Callers, Console
+
+TOO_MANY: Final = "too many tries from your address; wait some seconds"
 
 
 def login(console: Console) -> Callable[[Request], Awaitable[Response]]:
@@ -37,21 +40,28 @@ def login(console: Console) -> Callable[[Request], Awaitable[Response]]:
 
 async def _refused(console: Console, request: Request, form: forms.Form) -> str | Response:
     """Why this login is none; else the answer that begins the session."""
-    if not console.logins.allows(console.client(request)):
-        return "too many tries from your address; wait some seconds"
-    token = form.text("token")
-    if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
-        return "write a token as DLX_ROUTER_API_TOKENS_FILE has it"
-    callers, refused = await console.callers(token)
-    if not callers:
-        away = [error.error for error in refused if error.status == UNREACHABLE]
-        return "; ".join(away) or "no router knows this token, or it may not look"
-    console.logins.give_back(console.client(request))
+    logins, client, token = console.logins, console.client(request), form.text("token")
+    is_beyond = not logins.allows(client)
+    with logins.place(is_beyond=is_beyond) as has_place:
+        outcome = await _known(console, token) if has_place else ""
+    if isinstance(outcome, str):
+        return "; ".join(filter(None, (outcome, TOO_MANY if is_beyond else "")))
+    if not is_beyond:
+        logins.give_back(client)
     console.sessions.end(request.cookies.get(console.cookie, ""))
-    key = await _begun(console, token, callers)
+    key = await _begun(console, token, outcome)
     answer = RedirectResponse(local_path(form.text("next")) or "/", 303)
     set_cookie(console, answer, key)
     return answer
+
+
+async def _known(console: Console, token: str) -> str | Callers:
+    """Who that is, by router; else why nobody."""
+    if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
+        return "write a token as DLX_ROUTER_API_TOKENS_FILE has it"
+    callers, refused = await console.callers(token)
+    away = [error.error for error in refused if error.status == UNREACHABLE]
+    return callers or "; ".join(away) or "no router knows this token, or it may not look"
 
 
 async def _begun(console: Console, token: str, callers: Callers) -> str:

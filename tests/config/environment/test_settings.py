@@ -27,6 +27,7 @@ SINCE = (
     "SSO_PROXIES",
     "SSO_ROLES",
     "SSO_HEADERS",
+    "HTTP_TRUSTED_PROXIES",
 )
 
 
