@@ -127,6 +127,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "dlx-router pipeline ingest --archive archive --every 60",
     ),
     "pipeline compact": ("dlx-router pipeline compact --archive archive --keep 400",),
+    "pipeline repair": (
+        "dlx-router pipeline repair --archive archive",
+        "dlx-router pipeline repair --accept-loss raw/event_date=2026-10-05/seg=0000000042-1a2b3c4d",
+    ),
     "pipeline erase": ("dlx-router pipeline erase --archive archive --where \"props.user_id = 'anna'\"",),
     "pipeline verify": ("dlx-router pipeline verify --archive archive --deep",),
     "pipeline sql": (

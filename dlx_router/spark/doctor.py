@@ -56,6 +56,7 @@ def checks(
     if archive is not None:
         yield _folder(archive)
         yield _signed(archive)
+        yield _whole(archive)
 
 
 def _python() -> Check:
@@ -136,6 +137,20 @@ def _signed(archive: Path) -> Check:
     check = _tried("signed", count)
     doubtful = check.state is State.OK and ("bad" in check.said or "none" in check.said)
     return replace(check, state=State.NOTE) if doubtful else check
+
+
+def _whole(archive: Path) -> Check:
+    """Whether files are lost or damaged, by their footers, and which losses were accepted."""
+    from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - pyarrow may be missing until here
+    from dlx_router.spark.archive.missing import NOW, accepted, uncounted  # noqa: PLC0415 - as above
+
+    def count() -> str:
+        if problems := uncounted(Archive(archive).parts()):
+            raise LookupError(f"{'; '.join(problems)}; {NOW}")
+        return "; ".join(accepted(Archive(archive))) or "each file that counts is there, with its events"
+
+    check = _tried("files", count)
+    return replace(check, state=State.NOTE) if "accepted" in check.said and check.state is State.OK else check
 
 
 def _folder(archive: Path) -> Check:

@@ -14,7 +14,7 @@ REPLACED: Final = {
     "Session": "nothing of it may begin",
     "Topology": "the true one, waiting where the test wants it",
     "_by_word": "a machine without a database of time zones",
-    "_folded": "the true one, killed where the test wants it",
+    "folded": "the true one, killed where the test wants it",
     "_filter": "a broker without its feature flag, which none of ours is",
     "_most_bytes": "bounds made small, so that few letters reach them",
     "names": "a machine without a database of time zones",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dlx_router.spark.archive.compact import Fold, Rules, by_spark, compact
+from dlx_router.spark.archive.compact import Rules, compact
+from dlx_router.spark.archive.folding import Fold, by_spark
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.tables.database import fold
 from tests.spark.analyses.test_report_engines import journal

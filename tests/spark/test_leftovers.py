@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.spark.archive.compact import _drop_old, _squash
+from dlx_router.spark.archive.compact import _squash
 from dlx_router.spark.archive.files import ArchiveError, removed
+from dlx_router.spark.archive.folding import drop_old
 from dlx_router.spark.archive.layout import Archive, Day, Entry
 from dlx_router.spark.archive.sink import Sink
 
@@ -27,7 +28,7 @@ def fold(archive: Archive, *segs: str) -> None:
     old = archive.days().get(DATE)
     segs = (*(old.folded if old else ()), *segs)
     archive.commit_day(Day(DATE, "c-1", len(segs), segs, time.time_ns() // 1_000_000))
-    _drop_old(archive, time.time_ns())
+    drop_old(archive, time.time_ns())
 
 
 def test_an_ingest_goes_on_after_all_its_segments_were_compacted(tmp_path: Path) -> None:
@@ -63,9 +64,9 @@ def test_a_compacted_folder_that_no_day_names_goes_once_its_readers_are_done(tmp
     for date, seg in ((DATE, "c-1"), (DATE, "c-old"), ("2026-03-11", "c-killed")):
         archive.compacted(date, seg).mkdir(parents=True)
     archive.commit_day(Day(DATE, "c-1", 1, (), written_ms=5000))
-    _drop_old(archive, 4999)  # c-old may be read by who began before 5000; c-killed was never read
+    drop_old(archive, 4999)  # c-old may be read by who began before 5000; c-killed was never read
     assert left(archive) == ["c-1", "c-old"]
-    _drop_old(archive, 5000)
+    drop_old(archive, 5000)
     assert left(archive) == ["c-1"]
 
 

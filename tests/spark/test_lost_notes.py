@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dlx_router.spark.archive.compact import _whole
 from dlx_router.spark.archive.files import ArchiveError
+from dlx_router.spark.archive.folding import alone
 from dlx_router.spark.archive.layout import Archive, Day, Entry, State
 from dlx_router.spark.archive.verify import verify
 
@@ -125,7 +125,7 @@ def test_a_compacted_day_whose_note_is_lost_is_not_deleted(has_copies: bool, tmp
     if not has_copies:
         without_copies(tmp_path)
     notes(tmp_path, "days")[0].unlink()
-    with pytest.raises(ArchiveError, match=rf"{DATE}"), _whole(archive):
+    with pytest.raises(ArchiveError, match=rf"{DATE}"), alone(archive):
         raise AssertionError("compact went on")
     assert archive.compacted(DATE, "c-1").exists()
 
@@ -134,7 +134,7 @@ def test_a_day_that_was_never_finished_is_a_leftover(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     put(archive, 0)
     fill(archive.compacted(DATE, "c-killed"), 1)
-    with _whole(archive):
+    with alone(archive):
         assert [path.name for path, _ in archive.unnamed()] == ["seg=c-killed"]
     assert verify(tmp_path).findings == ()
 

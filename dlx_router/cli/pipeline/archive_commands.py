@@ -152,7 +152,10 @@ def compact(
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
 ) -> int:
-    """Make one sorted file of each day that is over, each event once; delete what is too old."""
+    """Make one sorted file of each day that is over, each event once; delete what is too old.
+
+    1 where a day was left because files of it are lost.
+    """
     from dlx_router.cli.pipeline import run_compact  # noqa: PLC0415 - see the module
     from dlx_router.spark.archive.compact import Rules  # noqa: PLC0415 - see the module
     from dlx_router.spark.archive.files import require_writable  # noqa: PLC0415 - see the module
@@ -162,7 +165,36 @@ def compact(
     done = run_compact.run(archive, Rules(keep=keep, keep_raw=keep_raw), master=master, remote=remote)
     counts = f"{output.number(done.days, 'day')}, {output.number(done.events, 'event')}"
     output.say(f"{counts}; {done.repeated} had come twice; {output.number(done.expired, 'day')} deleted")
-    return output.OK
+    for problem in done.left:
+        output.warn(problem)
+    return output.FINDINGS if done.left else output.OK
+
+
+@app.command()
+@guarded
+def repair(
+    *,
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    accept_loss: Annotated[
+        list[str] | None,
+        typer.Option("--accept-loss", help="A folder whose events are lost for good, as repair names it; repeatable."),
+    ] = None,
+    connection: Annotated[str | None, CONNECTION] = None,
+    keep_lines: Annotated[bool, typer.Option("--keep-lines", help="As `ingest` was run.")] = False,
+    options: Annotated[
+        list[str] | None, typer.Option("--option", help="NAME=VALUE for the source: docs/pipeline.md; repeatable.")
+    ] = None,
+) -> int:
+    """Make lost or damaged files again, from the stream while it has the events; or accept that they are lost."""
+    from dlx_router.cli.pipeline import run_repair  # noqa: PLC0415 - see the module
+    from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
+
+    Archive(archive).require_folder()
+    if accept_loss:
+        return run_repair.accept_losses(archive, accept_loss)
+    key_file = {"provenanceKeyFile": path} if (path := os.environ.get(KEY_FILE)) else {}
+    source = {**key_file, **_pairs(options or []), "connection": connection or default_connection()}
+    return run_repair.run(archive, source, keep_lines=keep_lines)
 
 
 @app.command()
@@ -185,7 +217,7 @@ def erase(  # noqa: PLR0913 - options
     """Delete every event of the letters that are named or have such an event, or all events of a time."""
     from dlx_router.cli.pipeline import run_erase  # noqa: PLC0415 - see the module
     from dlx_router.cli.pipeline.moments import moment  # noqa: PLC0415 - pyspark may be missing
-    from dlx_router.spark.archive.compact import Erasure  # noqa: PLC0415 - pyspark may be missing
+    from dlx_router.spark.archive.erase import Erasure  # noqa: PLC0415 - pyspark may be missing
 
     times = (moment("--since", since), moment("--until", until))
     what = Erasure(where, tuple(letter or ()), tuple(message_id or ()), *times)
@@ -201,6 +233,7 @@ def verify(
 ) -> int:
     """Check that the archive holds what its manifests say, without a hole; 1 where it does not."""
     from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
+    from dlx_router.spark.archive.missing import accepted  # noqa: PLC0415 - pyspark may be missing
     from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415 - pyspark may be missing
 
     Archive(archive).require_folder()
@@ -213,6 +246,7 @@ def verify(
         output.say(f"{parts}, {events}, {bad}")
         if counts := ", ".join(f"{count} {name}" for name, count in report.signatures.items()):
             output.say(f"signed by a router: {counts}")
+        output.say(*accepted(Archive(archive)))
     for finding in report.findings:
         output.warn(finding)
     return output.FINDINGS if report.findings else output.OK

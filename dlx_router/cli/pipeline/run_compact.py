@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from dlx_router.spark.archive.compact import Compacted, Rules, by_spark, compact
+from dlx_router.spark.archive.compact import Compacted, Rules, compact
+from dlx_router.spark.archive.folding import by_spark
 from dlx_router.spark.session import build_session, is_submitted
 from dlx_router.spark.tables.database import fold
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.cli import output
-from dlx_router.spark.archive.compact import Erasure, erase
+from dlx_router.spark.archive.erase import Erasure, erase
 from dlx_router.spark.archive.files import require_writable
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.conditions import unseen

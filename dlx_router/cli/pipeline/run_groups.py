@@ -9,6 +9,7 @@ from dlx_router.cli.pipeline.moments import day, moment
 from dlx_router.core.printable import printable
 from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.layout import Archive
+from dlx_router.spark.archive.missing import accepted
 
 _COUNTS: Final = ("letters", "deaths", "recovered", "lost", "open")
 _CHARS: Final = 80  # of an error
@@ -26,6 +27,8 @@ def groups(archive: Path, since: str | None, queue: str | None, *, hours: bool, 
     else:
         lines = [*map(_hour if hours else _group, rows)] or ["no letter died in this time: see --since"]
         output.say(*lines, ids=[row["failed_queue"] for row in rows])
+    for loss in accepted(Archive(archive), first):
+        output.warn(f"not counted here: {loss}")
     return output.OK
 
 

@@ -2,7 +2,7 @@
 
 Behind a proxy all people have its address. It says in X-Forwarded-For whose request it passes on, behind whatever the
 client itself wrote there: so the header is read from its end, as far as those who wrote it are trusted. What comes of
-it only says whose tries to log in are counted together; nobody is let in by it. docs/decisions/0107.
+it only says whose tries to log in are counted together; nobody is let in by it. docs/decisions/0106.
 """
 
 import re

@@ -27,6 +27,7 @@ from dlx_router.core.recovered import AT_LEAST_MS, DEATHS, RECOVERED, SILENT, UN
 from dlx_router.spark import scratch
 from dlx_router.spark.archive.files import ArchiveError, removed, token
 from dlx_router.spark.archive.layout import Archive, Part
+from dlx_router.spark.archive.verify import counted
 from dlx_router.spark.duckdb_session import connected, database_error, listed, pattern, reason, text
 
 if TYPE_CHECKING:
@@ -168,6 +169,10 @@ class Aggregates:
             for made in [threads.submit(self._make, database.cursor(), part, out) for part, out in wanted]:
                 made.result()
 
+    def forget(self, part: Part) -> None:
+        """Remove that of a part whose files are others now."""
+        self._file(part).unlink(missing_ok=True)
+
     def prune(self) -> None:
         """Remove what is of no part: it may tell of letters that were erased."""
         parts = {self._file(part) for part in self._archive.parts()}
@@ -217,6 +222,8 @@ class Aggregates:
 
     def _make(self, database: "DuckDBPyConnection", part: Part, out: Path) -> None:
         aside = out.with_name(f".{out.name}.{token()}")
+        for problem in counted(part) if part.folder.exists() else ():  # it would count as that of the whole
+            raise ArchiveError(f"{problem}; `dlx-router pipeline verify` says what else is wrong")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
             mark = f"{{{_MARK}: {text(_mark(part))}}}"

@@ -38,8 +38,11 @@ def is_wanted(archive: Archive) -> bool:
     return True
 
 
-def mirror(archive: Archive) -> tuple[int, int]:
-    """Make the table name the files that count now, with all columns; how many files came and went."""
+def mirror(archive: Archive, *, by_file: bool = False) -> tuple[int, int]:
+    """Make the table name the files that count now, with all columns; how many files came and went.
+
+    `by_file`: look into each folder, for files that were lost and read again under other names.
+    """
     from deltalake import DeltaTable  # noqa: PLC0415 - an extra
     from deltalake.transaction import RemoveAction, create_table_with_add_actions  # noqa: PLC0415 - an extra
 
@@ -53,12 +56,19 @@ def mirror(archive: Archive) -> tuple[int, int]:
     present = {os.path.relpath(uri.removeprefix("file://"), archive.root) for uri in table.file_uris()}
     known = {path: str(Path(path).parent) for path in present}
     folders = {*known.values()}
+    if by_file:
+        known = {path: folder if (archive.root / path).exists() else "" for path, folder in known.items()}
+        folders = {folder for folder in folders if folder not in wanted or _names_all(archive, wanted[folder], present)}
     now = time.time_ns() // 1_000_000
     gone: list[Any] = [RemoveAction(path, True, now) for path in sorted(present) if known[path] not in wanted]  # noqa: FBT003 - data changes
     new = _added(archive, [part for folder, part in wanted.items() if folder not in folders])
     if new or gone:
         table.create_write_transaction([*new, *gone], "append", _schema(), partition_by=_KEYS)
     return len(new), len(gone)
+
+
+def _names_all(archive: Archive, part: Part, present: set[str]) -> bool:
+    return all(str(file.relative_to(archive.root)) in present for file in part.files)
 
 
 def _widen(table: Any) -> None:  # noqa: ANN401 - an extra's type

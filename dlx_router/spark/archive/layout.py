@@ -3,7 +3,7 @@
     _manifest/0000000042.json  segment 42 is complete: its rows by day, and the positions in the streams behind it
     raw/event_date=D/seg=S/    its events, as they came; written elsewhere and moved here whole
     _bad/seg=S/                its lines that are no events
-    _days/D.json               day D is compacted: its file, and the segments of raw that are in it
+    _days/D.json               day D is compacted: its file, the segments of raw that are in it, and what of it is lost
     events/event_date=D/seg=C/ the events of day D, each once, sorted
     _state.json                manifests that were folded into one, and what retention took
     _copies/                   a second name of each of these JSON files
@@ -19,7 +19,7 @@ What is no event's file has a name with _, which a VACUUM of Delta passes over.
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -56,14 +56,32 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """So many `events` of a folder are lost, and `by` accepted that: they are of this time, and of these `offsets`.
+
+    `offsets`: by stream the first, and the one behind the last; of a stream that is not named nobody knows them any
+    more.
+    """
+
+    folder: str
+    events: int
+    offsets: Mapping[str, Sequence[int]]
+    from_ms: int
+    to_ms: int
+    accepted_ms: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Day:
-    """A compacted day: its `rows` are in `seg` of events/, and the raw segments `folded` are in them."""
+    """A compacted day: its `rows` are in `seg` of events/; the raw segments `folded` are in them, but for `lost`."""
 
     date: str
     seg: str
     rows: int
     folded: tuple[str, ...]
     written_ms: int
+    lost: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +104,12 @@ class Part:
     seg: str
     rows: int
     is_compacted: bool
+    without: frozenset[str] = frozenset()  # names of files that cannot be read, and that nobody is to read
 
     @property
     def files(self) -> list[Path]:
         """Its Parquet files."""
-        return sorted(self.folder.glob("*.parquet"))
+        return sorted(file for file in self.folder.glob("*.parquet") if file.name not in self.without)
 
 
 class Archive:
@@ -200,7 +219,7 @@ class Archive:
         """The compacted days, by date. ArchiveError where one is missing."""
         copies = sorted(path.stem for path in (self.root / "_copies/days").glob("*.json"))
         documents = [loaded(path) for path in sorted(self._own("days").glob("*.json"))]
-        days = {document["date"]: Day(**{**document, "folded": tuple(document["folded"])}) for document in documents}
+        days = {document["date"]: _day(document) for document in documents}
         before = self.state().before  # read after the days: those that are expired meanwhile are not missed
         for date in copies:
             if date not in days and date >= before:
@@ -278,7 +297,10 @@ class Archive:
 
     def commit_day(self, day: Day) -> None:
         """From now on the day counts as it is compacted."""
-        self._replace(self.day(day.date), asdict(day))
+        document = asdict(day)
+        if not day.lost:
+            del document["lost"]  # which earlier versions cannot read
+        self._replace(self.day(day.date), document)
 
     def commit_state(self, state: State) -> None:
         """From now on this is the state."""
@@ -358,6 +380,11 @@ class Archive:
         folders = [(path, days.get(path.parent.name.removeprefix(_DAYS))) for path in self.root.glob("events/*/seg=*")]
         others = [(path, day) for path, day in folders if day is None or path.name != f"seg={day.seg}"]
         return [(path, 0 if day is None else day.written_ms) for path, day in others]
+
+
+def _day(document: Mapping[str, Any]) -> Day:
+    lost = tuple(Loss(**loss) for loss in document.get("lost", ()))
+    return Day(**{**document, "folded": tuple(document["folded"]), "lost": lost})
 
 
 def _number(name: str) -> int:

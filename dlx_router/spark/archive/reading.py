@@ -38,11 +38,15 @@ def rows(spark: SparkSession, archive: Archive, parts: list[Part]) -> DataFrame:
     """All rows of these parts."""
     frame = spark.createDataFrame([], schemas.ARCHIVE)
     for is_compacted, name in ((False, "raw"), (True, "events")):
-        paths = [str(part.folder) for part in parts if part.is_compacted is is_compacted]
+        paths = [str(path) for part in parts if part.is_compacted is is_compacted for path in _paths(part)]
         if paths:
             reader = spark.read.schema(schemas.ARCHIVE).option("basePath", str(archive.root / name))
             frame = frame.unionByName(reader.parquet(*paths))
     return frame
+
+
+def _paths(part: Part) -> list[Path]:
+    return part.files if part.without else [part.folder]
 
 
 def unknown(events: DataFrame, known: DataFrame) -> DataFrame:

@@ -4,7 +4,8 @@ What Spark carries are the names of files; it gives out the work, tries again wh
 task that is tried again writes other files, and only those of the one that came to its end are told.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from dlx_router.spark.archive.day_files import DayFiles, Written
 from dlx_router.spark.archive.tables import Tables
-from dlx_router.spark.offsets import Range
+from dlx_router.spark.offsets import Position, Range, checked
 from dlx_router.spark.options import Options
 from dlx_router.spark.source import StreamReader, whole
 
@@ -73,3 +74,13 @@ class SegmentReader(StreamReader):
         for table in tables.rest():
             yield from files.write(table)
         yield from files.close()
+
+    def again(self, wanted: Iterable[Range], ends: Mapping[str, Position]) -> list[Written]:
+        """Files of what was read before up to these ends, if the streams are the same. StreamError or DataLoss."""
+        return [file for each in wanted for file in self.tried(partial(self._proven, each, ends[each.stream]))]
+
+    def _proven(self, wanted: Range, end: Position) -> list[Written]:
+        stream = wanted.stream
+        with self._options.connect() as connection:
+            checked(connection, stream, end, connection.probe(stream), fail_on_loss=True)
+        return [*self.files(wanted)]

@@ -78,11 +78,13 @@ def _chain(archive: Archive, entries: list[Entry]) -> Iterator[str]:
 
 def counted(part: Part) -> Iterator[str]:
     """What is wrong with the number of its events, if anything."""
-    try:
-        rows = sum(pq.ParquetFile(file).metadata.num_rows for file in part.files)
-    except _UNREADABLE as error:
-        yield f"{part.folder}: a file cannot be read: {error}"
-        return
+    rows = 0
+    for file in part.files:
+        try:
+            rows += pq.ParquetFile(file).metadata.num_rows
+        except _UNREADABLE as error:
+            yield f"{part.folder}: a file cannot be read, {file.name}: {error}"
+            return
     if rows != part.rows:
         yield f"{part.folder}: {rows} rows, {part.rows} were written"
 
@@ -95,7 +97,7 @@ def orphans(archive: Archive) -> Iterator[str]:
         date = folder.parent.name.partition("=")[2]
         if date >= before and date not in days:
             raw = sum(part.rows for part in parts if part.date == date and part.folder.exists())
-            if (rows := sum(pq.ParquetFile(file).metadata.num_rows for file in folder.glob("*.parquet"))) > raw:
+            if (rows := sum(pq.ParquetFile(file).metadata.num_rows for file in folder.glob("part-*.parquet"))) > raw:
                 yield f"{folder}: {rows} events that no day tells of: restore {archive.day(date)} from a backup"
 
 

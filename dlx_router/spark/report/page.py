@@ -31,7 +31,8 @@ def _head(data: ReportData) -> str:
     period = f"{moment(data.first_ms, '%d %b %Y %H:%M')} to {moment(data.last_ms, '%d %b %Y %H:%M')} UTC"
     gaps = ""
     if data.gaps:
-        gaps = f'<p class="note">{number(data.gaps)} events of this time are missing in the journal (kind gap).</p>'
+        where = "missing in the journal, or lost from the archive"
+        gaps = f'<p class="note">{number(data.gaps)} events of this time are {where} (kind gap).</p>'
     return f'<h1>{escape(data.title)}</h1><p class="lead">{period}</p>{gaps}'
 
 

@@ -14,7 +14,8 @@ from dlx_router.cli.main import main
 from dlx_router.spark.analyses.groups import failure_groups
 from dlx_router.spark.analyses.letters import letters, observed_quiet
 from dlx_router.spark.archive.aggregates import Aggregates
-from dlx_router.spark.archive.compact import Rules, compact, erase
+from dlx_router.spark.archive.compact import Rules, compact
+from dlx_router.spark.archive.erase import erase
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.tables.database import fold

@@ -12,9 +12,10 @@ import pytest
 
 from dlx_router.journal.audit import COMMENT
 from dlx_router.spark.archive import bad_lines, delta
-from dlx_router.spark.archive import compact as compacting
+from dlx_router.spark.archive import erase as erasing
 from dlx_router.spark.archive.aggregates import Aggregates
-from dlx_router.spark.archive.compact import Erased, Erasure, Rules, compact, erase
+from dlx_router.spark.archive.compact import Rules, compact
+from dlx_router.spark.archive.erase import Erased, Erasure, erase
 from dlx_router.spark.archive.layout import Archive, Day
 from dlx_router.spark.archive.sink import Sink
 from dlx_router.spark.archive.verify import verify
@@ -102,7 +103,7 @@ def test_what_was_killed_finds_the_same_letters_when_it_is_run_again(
     spark: "SparkSession", written: Written, what: Erasure, killed_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one event by which a message id is found goes last."""
-    folded, calls = compacting._folded, list[str]()
+    folded, calls = erasing.folded, list[str]()
 
     def killed(archive: Archive, day: str, *more: object) -> Day:
         calls.append(day)
@@ -110,11 +111,11 @@ def test_what_was_killed_finds_the_same_letters_when_it_is_run_again(
             raise KeyboardInterrupt
         return folded(archive, day, *more)  # type: ignore[arg-type]  # handed on as they came
 
-    monkeypatch.setattr(compacting, "_folded", killed)
+    monkeypatch.setattr(erasing, "folded", killed)
     with suppress(KeyboardInterrupt):
         erase(spark, written.archive.root, what)
     assert len(calls) <= killed_at
-    monkeypatch.setattr(compacting, "_folded", folded)
+    monkeypatch.setattr(erasing, "folded", folded)
     erase(spark, written.archive.root, what)
     assert standing_in(written.archive.root, ANNA) == []
     assert verify(written.archive.root, deep=True).findings == ()
