@@ -16,6 +16,7 @@ from dlx_router.spark.archive import erase as erasing
 from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.compact import Rules, compact
 from dlx_router.spark.archive.erase import Erased, Erasure, erase
+from dlx_router.spark.archive.folding import folded
 from dlx_router.spark.archive.layout import Archive, Day
 from dlx_router.spark.archive.sink import Sink
 from dlx_router.spark.archive.verify import verify
@@ -103,7 +104,7 @@ def test_what_was_killed_finds_the_same_letters_when_it_is_run_again(
     spark: "SparkSession", written: Written, what: Erasure, killed_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one event by which a message id is found goes last."""
-    folded, calls = erasing.folded, list[str]()
+    calls = list[str]()
 
     def killed(archive: Archive, day: str, *more: object) -> Day:
         calls.append(day)
