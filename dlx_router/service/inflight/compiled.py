@@ -26,8 +26,8 @@ from dlx_router.service.inflight import admissible, decoder
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
-from dlx_router.service.inflight.moulds import ID, RECORD, Mould
-from dlx_router.service.inflight.routes import Key, Known, Route, Shape
+from dlx_router.service.inflight.moulds import ID, RECORD, Mould, kept
+from dlx_router.service.inflight.routes import Key, Known, Route, Shape, Spans
 from dlx_router.service.inflight.xdeath import SHARED_BYTES
 from dlx_router.wire import frames, properties, table
 
@@ -59,13 +59,22 @@ def find(job: Job, place: Place) -> Route | None:
     key = (delivery.routing_key, delivery.exchange, place.source, len(headers))
     shapes = job.in_force.routes.by_shape.get(key)
     if shapes is not None:
-        for fixed, route in shapes:
+        for fixed, route, counts in shapes:
             for start, stop, entry in fixed:
                 if headers[start:stop] != entry:
                     break
             else:
-                return route
+                return _uncounted(job, place, route, counts) if counts else route
     return _walked(job, place, key)
+
+
+def _uncounted(job: Job, place: Place, route: Route, counts: Spans) -> Route | None:
+    """The route, and the headers without what the broker counted. The long way, where that decides (attending)."""
+    if place.limit is not None:
+        return None
+    headers = job.props.headers
+    job.props.headers = b"".join([headers[piece] for piece in kept(0, len(headers), counts)])
+    return route
 
 
 def _walked(job: Job, place: Place, alike: Key) -> Route | None:
@@ -74,14 +83,20 @@ def _walked(job: Job, place: Place, alike: Key) -> Route | None:
         entries = table.entries(headers)
     except table.TableError:
         return None
-    if place.arrival is not Arrival.INBOX or not _SPECIAL.isdisjoint(entries):
+    counts: Spans = ()
+    if place.arrival is not Arrival.INBOX:
         return None
+    if not _SPECIAL.isdisjoint(entries):
+        if not _SPECIAL & entries.keys() <= decoder.DELIVERY_COUNTS:
+            return None
+        counts = _counts(entries)
     job.key = key = _key(job.delivery, headers, entries, place.source)
     route = None if key is None else routes.by_key.get(key)
-    if route is not None and entries.__class__ is dict:
-        shapes = Shape(_fixed(headers, entries), route), *routes.by_shape.get(alike, ())
-        routes.by_shape[alike] = shapes[:_SHAPES]
-    return route
+    if route is None or entries.__class__ is not dict:
+        return None if counts else route
+    shapes = Shape(_fixed(headers, entries), route, counts), *routes.by_shape.get(alike, ())
+    routes.by_shape[alike] = shapes[:_SHAPES]
+    return _uncounted(job, place, route, counts) if counts else route
 
 
 def mould(in_force: InForce, delivery: frames.Delivery, place: Place, user: bytes) -> Mould | None:
@@ -94,18 +109,20 @@ def mould(in_force: InForce, delivery: frames.Delivery, place: Place, user: byte
     header, routes = delivery.header, in_force.routes
     key = place.source, delivery.exchange, delivery.routing_key, len(header), user
     known = routes.mould(key, header)
-    if known is not None or not routes.is_due(key):
-        return known
+    if known is not None:
+        return known if place.limit is None or not known.counts else None
+    if not routes.is_due(key):
+        return None
     job = Job(_NOBODY, delivery, 0.0, in_force)  # to be looked at only
     route = find(job, place)
     if route is None or (route.told is not None and not route.rule.is_plain):
         return None
-    headers = job.props.headers
+    headers = properties.parse(header, decoder.PROPERTIES_AT).headers
     entries = table.entries(headers)
     if entries.__class__ is not dict:
         return None
     source = delivery.exchange, delivery.routing_key
-    made = Mould(header, source, Shape(_fixed(headers, entries), route), user)
+    made = Mould(header, source, Shape(_fixed(headers, entries), route, _counts(entries)), user)
     _, value, stop = entries[b"x-death"]
     at = made.table.start
     routes.keep_mould(key, header, slice(at + value, at + stop), made)
@@ -117,6 +134,12 @@ def learn(job: Job, fragments: Fragments | None, rule: Rule) -> None:
     if job.key is None or (route := _compiled(job, fragments, rule)) is None:
         return
     job.in_force.routes.by_key[job.key] = route
+
+
+def _counts(entries: dict[bytes, table.Span]) -> Spans:
+    """Where the entries of the broker's counts are, in order."""
+    places = [entries[name] for name in decoder.DELIVERY_COUNTS & entries.keys()]
+    return tuple(sorted((start, stop) for start, _, stop in places))
 
 
 def _fixed(headers: bytes, entries: dict[bytes, table.Span]) -> tuple[tuple[int, int, bytes], ...]:

@@ -24,7 +24,8 @@ from dlx_router.service.inflight.clock import now_ms
 from dlx_router.wire import frames, properties, table
 
 # Written by the broker at each delivery; a stale copy would be taken for the broker's own word at the next queue.
-DELIVERY_HEADERS: Final = frozenset({b"x-delivery-count", b"x-acquired-count", b"x-stream-offset"})
+DELIVERY_COUNTS: Final = frozenset({b"x-delivery-count", b"x-acquired-count"})
+DELIVERY_HEADERS: Final = DELIVERY_COUNTS | {b"x-stream-offset"}
 _RECORD: Final = record.HEADER.encode()
 _DEATH: Final = declaration.HEADER.encode()
 _FIRST: Final = (b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason")

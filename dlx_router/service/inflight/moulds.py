@@ -5,7 +5,7 @@ same exchange, key, properties, names, types and lengths, same deaths. What it w
 byte; a law in tests/service holds them equal.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +39,7 @@ class Common(NamedTuple):
     exchange: bytes
     routing_key: bytes
     table: slice
+    pieces: list[slice] | None  # of the table, where the broker's counts are left out
     rest: slice
     message_id: slice | None
     correlation_id: slice | None
@@ -62,7 +63,9 @@ class Mould:
         props = properties.parse(header, PROPERTIES_AT)
         where = properties.spans(header, PROPERTIES_AT)
         start, stop = where["headers"]
-        self.table = slice(start + 4, stop)
+        self.table, self.counts = slice(start + 4, stop), shape.counts
+        counts = [(self.table.start + first, self.table.start + last) for first, last in shape.counts]
+        self._pieces = kept(self.table.start, stop, counts) if counts else None
         self._length = len(header)
         self._own = _own(shape, start + 4, stop, where)
         self._unpack = _fixed_parts(self._own, self._length)
@@ -71,7 +74,8 @@ class Mould:
         self._rest = slice(late, self._length)
         bare = props.bare()
         common = bare[: len(bare) - (self._length - late)]
-        self._ids = LetterIds((*route.where, *source), common, self._length - late, len(props.headers))
+        own = len(props.headers) - sum(last - first for first, last in counts)
+        self._ids = LetterIds((*route.where, *source), common, self._length - late, own)
         self._props = records.properties_of(
             None if props.message_id is None else "",
             props.user_id,
@@ -94,7 +98,7 @@ class Mould:
         at = self.table.start - 4 - PROPERTIES_AT
         start, rest = section[:at], section[at + 5 :]
         gone = {"expiration"} if user_id is not None else {"expiration", "user_id"}
-        self.tail = _kept(late, self._length, [where[name] for name in gone & where.keys()])
+        self.tail = kept(late, self._length, [where[name] for name in gone & where.keys()])
         self.only_tail = self.tail[0] if len(self.tail) == 1 else None
         self.octets = rest[: len(rest) - sum(piece.stop - piece.start for piece in self.tail)]
         self._section = start, len(rest)
@@ -136,6 +140,7 @@ class Mould:
             self._fixed,
             *self._source,
             self.table,
+            self._pieces,
             self._rest,
             own.get("message_id"),
             own.get("correlation_id"),
@@ -191,12 +196,13 @@ def _fixed_parts(own: dict[object, slice], length: int) -> Callable[[bytes], tup
     return Struct(f"{''.join(parts)}{length - at}s").unpack
 
 
-def _kept(start: int, stop: int, gone: list[tuple[int, int]]) -> list[slice]:
-    kept, at = [], start
+def kept(start: int, stop: int, gone: Iterable[tuple[int, int]]) -> list[slice]:
+    """What is left from `start` to `stop` without what is gone."""
+    pieces, at = [], start
     for first, end in sorted(gone):
-        kept.append(slice(at, first))
+        pieces.append(slice(at, first))
         at = end
-    return [piece for piece in (*kept, slice(at, stop)) if piece.start < piece.stop]
+    return [piece for piece in (*pieces, slice(at, stop)) if piece.start < piece.stop]
 
 
 class CompiledRoutes:

@@ -14,6 +14,7 @@ Resource = tuple[str, ...]
 Known = Mapping[Resource, str] | None
 DECLARED: Final = "declared"
 Key = tuple[Any, ...]
+Spans = tuple[tuple[int, int], ...]  # from, to
 
 
 class Route(NamedTuple):
@@ -40,10 +41,12 @@ class Shape(NamedTuple):
     """What is equal in the header tables of such letters, as (from, to, bytes); the rest is values of their own.
 
     Same length, same names, types and lengths, same deaths: a walk over such a table would find what it found before.
+    `counts`: where the broker wrote how often it was delivered, which is no part of the letter.
     """
 
     fixed: tuple[tuple[int, int, bytes], ...]
     route: Route
+    counts: Spans = ()
 
 
 def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_queue: str) -> Resource:

@@ -174,8 +174,8 @@ def _write(
 ) -> None:
     """Header tables, but for the number, and events of the next that are alike; where most of a letter's time goes."""
     (
-        length, unpack, fixed, exchange, routing_key, table_at, rest_at, message_id_at, correlation_id_at, timestamp_at,
-        ids, longest, most, (lead, behind_id), new_mac, (start, between, behind, stop), shared,
+        length, unpack, fixed, exchange, routing_key, table_at, pieces, rest_at, message_id_at, correlation_id_at,
+        timestamp_at, ids, longest, most, (lead, behind_id), new_mac, (start, between, behind, stop), shared,
     ) = common  # fmt: skip
     new_id, last_size, lead_bytes = ids.begin, ids.size, len(lead) + _MAC_BYTES
     size_text, size_row = f"{SIZE}{last_size}{END}", f",{last_size}{behind}"
@@ -188,7 +188,8 @@ def _write(
                 break
             new_id, last_size = ids.of_size(size), size
             size_text, size_row = f"{SIZE}{size}{END}", f",{size}{behind}"
-        headers, digest, mac = header[table_at], new_id(), new_mac()
+        headers = header[table_at] if pieces is None else b"".join([header[piece] for piece in pieces])
+        digest, mac = new_id(), new_mac()
         digest.update(header[rest_at])
         digest.update(headers)
         digest.update(body if size <= ID_BODY_BYTES else memoryview(body)[:ID_BODY_BYTES])

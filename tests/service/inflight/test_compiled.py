@@ -3,6 +3,8 @@
 import struct
 import time
 import tracemalloc
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import pytest
@@ -41,6 +43,12 @@ DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
     {"max-delivery-attempts": 5, "redelivery-delay": 5000},
     {"max-delivery-attempts": 5, "redelivery-delay": 5000, "redelivery-collision-avoidance-factor": 0.5},
     {"dead-letter-exchange": "dlx", "max-delivery-attempts": 1, "dead-letter-headers": ("emq",)},
+)
+COUNTS: Final = (  # as 4.x has them of a letter that a quorum queue or its consumer refused
+    (),
+    ((b"x-delivery-count", 1),),
+    ((b"x-acquired-count", 1), (b"x-delivery-count", 3)),
+    ((b"x-delivery-count", 2), (b"x-acquired-count", 7)),
 )
 
 
@@ -111,12 +119,25 @@ def _written(job: Job, encoder: Encoder) -> tuple[bytes, bytes, bytes]:
             "app_id": st.just(b"shop"),
         },
     ),
+    counts=st.sampled_from(COUNTS),
+    at=st.integers(0, 3),
 )
-def test_the_short_way_writes_what_the_long_way_writes(
-    definition: dict[str, Any], reason: str, body: bytes, extra: list[tuple[str, str]], said: dict[str, Any]
+def test_the_short_way_writes_what_the_long_way_writes(  # noqa: PLR0917 - what a letter may be like
+    definition: dict[str, Any],
+    reason: str,
+    body: bytes,
+    extra: list[tuple[str, str]],
+    said: dict[str, Any],
+    counts: tuple[tuple[bytes, int], ...],
+    at: int,
 ) -> None:
     encoder = Encoder(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
-    entries = b"".join(table.longstr(name.encode(), value) for name, value in extra)
+
+    def listed(entries: Sequence[tuple[str, str]], times: int) -> bytes:
+        own = [table.longstr(name.encode(), value) for name, value in entries]
+        return b"".join([*own[:at], *(table.long_(name, count * times) for name, count in counts), *own[at:]])
+
+    entries = listed(extra, 1)
     decider, other = _decider(definition), _LongWay(definition)
     decider.judge(_delivery(1, reason, b"", b"the first teaches"), NOBODY, PLACE, 0.0)
     delivery = _delivery(2, reason, entries, body, **said)
@@ -126,7 +147,7 @@ def test_the_short_way_writes_what_the_long_way_writes(
     assert _written(short, encoder) == _written(long, encoder)
     assert (short.action, short.resource) == (long.action, long.resource)
     twin = tuple((name, value[::-1]) for name, value in extra)  # the same shape, other values: found without a walk
-    delivery = _delivery(3, reason, b"".join(table.longstr(name.encode(), value) for name, value in twin), body, **said)
+    delivery = _delivery(3, reason, listed(twin, 5), body, **said)
     short, long = decider.judge(delivery, NOBODY, PLACE, 0.0), other.judge(delivery, NOBODY, PLACE, 0.0)
     assert short.route is not None
     assert short.key is None
@@ -141,6 +162,20 @@ def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like
     assert job.route is None
     assert job.letter is not None
     assert job.letter.reason != "rejected"
+
+
+def test_where_its_queue_limits_returns_their_count_is_looked_at() -> None:
+    """A limit that becomes known later, too."""
+    decider, limited = _decider(DEFINITIONS[0]), replace(PLACE, limit=20)
+    counted = [_delivery(tag, "rejected", table.long_(b"x-delivery-count", tag), b"x") for tag in range(1, 14)]
+    outlet = Outlet(1, 1, 131_064, b"guest")
+    for delivery in counted[:12]:
+        decider.judge(delivery, NOBODY, PLACE, 0.0)
+        decider.run([delivery], 0, PLACE, outlet)
+    assert decider.judge(counted[12], NOBODY, PLACE, 0.0).route is not None
+    assert decider.run(counted[12:], 0, PLACE, outlet) is not None
+    assert decider.judge(counted[12], NOBODY, limited, 0.0).route is None
+    assert decider.run(counted[12:], 0, limited, outlet) is None
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS[3:])
