@@ -57,18 +57,24 @@ _OWN: Final = (
     _short("gift") + b"t\x01",
 )
 _INDEX_BYTES: Final = 8
+_COUNTS: Final = b"".join(
+    _short(name) + b"l" + struct.pack(">q", 1) for name in ("x-acquired-count", "x-delivery-count")
+)
 _TABLE: Final = b"".join((*_OWN[:2], _DEATHS, *_OWN[2:]))
 
 
 class Letters:
     """All letters of one size: persistent, dead once, with trace context and three headers of their own."""
 
-    def __init__(self, size: int, seed: int, queues: int = 1) -> None:
-        """`size`: bytes of the body. `queues`: where they died, in turn; of several each belongs to one policy."""
+    def __init__(self, size: int, seed: int, queues: int = 1, *, counted: bool = False) -> None:
+        """`size`: bytes of the body. `queues`: where they died, in turn; of several each belongs to one policy.
+
+        `counted`: with what RabbitMQ 4 writes into a letter that a consumer has refused.
+        """
         self.size = size
         self._queues = [QUEUE] if queues == 1 else [f"p{number % POLICIES}.q{number:02}" for number in range(queues)]
         self._pool = random.Random(f"{seed}/{size}").randbytes(size + _POOL)
-        properties = _short("application/json") + _long(_TABLE) + b"\2" + b"\x10" + _PLACE
+        properties = _short("application/json") + _long(_TABLE + _COUNTS * counted) + b"\2" + b"\x10" + _PLACE
         properties += struct.pack(">Q", _TIME) + _short("order.created")
         self._header = struct.pack(">HHQH", 60, 0, size, _FLAGS) + properties
 

@@ -64,9 +64,12 @@ class _Reading:
 class Stage:
     """A broker made ready for runs. In quorum courses the source is the router's inbox, for every contestant."""
 
-    def __init__(self, place: Place, seed: int, *, with_router: bool) -> None:
-        """The inbox is there: the router has run once and declared it, or without a router it is declared alike."""
-        self._place = place
+    def __init__(self, place: Place, seed: int, *, with_router: bool, counted: bool) -> None:
+        """The inbox is there: the router has run once and declared it, or without a router it is declared alike.
+
+        `counted`: as Letters has it.
+        """
+        self._place, self._counted = place, counted
         self._chance = random.Random(seed)
         self._seed = seed
         self._letters: dict[tuple[int, int], Letters] = {}
@@ -85,7 +88,7 @@ class Stage:
         """Speed, CPU and memory of this contestant on this course; BenchError if it did not do the work."""
         source = INBOX if course.kind == "quorum" else SOURCE
         kind = course.size, course.queues
-        letters = self._letters.setdefault(kind, Letters(course.size, self._seed, course.queues))
+        letters = self._letters.setdefault(kind, Letters(course.size, self._seed, course.queues, counted=self._counted))
         place = replace(self._place, is_mixed=course.queues > 1)
         with Wire(self._place.amqp_url) as wire:
             self._fill(wire, course, source, letters)

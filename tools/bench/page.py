@@ -54,6 +54,7 @@ broker of the same machine. A letter is 1 KiB, persistent, with an `x-death` of 
 headers. Every letter that comes out is counted, random ones of each run are compared in full, and a run with a letter
 missing has no speed. How to measure it on your machines: [capacity](capacity.md).
 """
+_COUNTED: Final = "On 4.x a letter has `x-delivery-count` and `x-acquired-count` too, as one that a consumer refused.\n"
 _LATENCY_GOALS: Final = (6.0, 15.0)  # p50, p99, ms
 _LATENCY: Final = """\
 From a client's reject until it has the letter from the dead-letter queue, all queues quorum, in turns of ten
@@ -81,7 +82,17 @@ _READ: Final = """## How to read it
 def page(report: Document) -> str:
     """The whole page."""
     return "\n".join(
-        [_INTRO, *_warning(report), *_summary(report), *_sections(report), *_limit(report), _READ, *_run(report), ""]
+        [
+            _INTRO,
+            *_counted(report),
+            *_warning(report),
+            *_summary(report),
+            *_sections(report),
+            *_limit(report),
+            _READ,
+            *_run(report),
+            "",
+        ]
     )
 
 
@@ -104,6 +115,11 @@ def _sections(report: Document) -> Iterator[str]:
         yield from ("## Latency", "", _LATENCY, *_latency(report["latency"]), "")
     if report.get("shapes"):
         yield from ("## Backlogs and sizes", "", *_shapes(report["shapes"]), "")
+
+
+def _counted(report: Document) -> Iterator[str]:
+    if any(note.startswith("4.x:") for note in report["notes"]):
+        yield _COUNTED
 
 
 def _warning(report: Document) -> Iterator[str]:

@@ -63,8 +63,12 @@ _NOTES: Final = (
     "shapes: one run each, outside of summary.",
     "aio_pika moves fewer messages (its `messages`), being too slow for as many; all rates are of its own run.",
     "Every letter that came out is counted by its number; of each run, random ones (`verified`) are compared in full.",
+    "4.x: letters have x-delivery-count and x-acquired-count, as real ones have that a consumer refused.",
     "exact: own headers came out with the bytes that were sent, AMQP types included; demanded of the router only.",
 )
+
+
+COUNTED_SINCE: Final = 4  # the major version of RabbitMQ
 
 
 @dataclass(slots=True)
@@ -132,7 +136,8 @@ def bench(plan: Plan) -> None:
             broker = int(node.rabbitmqctl("eval", "os:getpid().").strip().strip('"'))
             shovel = node.amqp_url if plan.given.shovel == "network" else "amqp:///%2F"
             place = Place(node.amqp_url, shovel, node.management_url, broker, Path(folder), plan.router)
-            stage = Stage(place, plan.seed, with_router=bool(plan.asked(ROUTERS)))
+            counted = int(version.split(".")[0]) >= COUNTED_SINCE
+            stage = Stage(place, plan.seed, with_router=bool(plan.asked(ROUTERS)), counted=counted)
             for course, rounds in plan.courses():
                 for number in range(rounds):
                     results = _round(plan, stage, plan.names(version, course), version, course)

@@ -64,7 +64,7 @@ def _rules(definition: dict[str, Any], revision: str = "abcdef012345") -> Rules:
     return Rules(ordered([policy], revision), NAMES, 30_000)
 
 
-def _decider(definition: dict[str, Any]) -> Decider:
+def decider_of(definition: dict[str, Any]) -> Decider:
     return Decider(InForce.of(_rules(definition), "/"), Metrics(), JOURNAL)
 
 
@@ -75,7 +75,7 @@ class _LongWay:
         self._definition = definition
 
     def judge(self, *given: Any) -> Job:
-        job = _decider(self._definition).judge(*given)
+        job = decider_of(self._definition).judge(*given)
         assert job.route is None
         return job
 
@@ -138,7 +138,7 @@ def test_the_short_way_writes_what_the_long_way_writes(  # noqa: PLR0917 - what 
         return b"".join([*own[:at], *(table.long_(name, count * times) for name, count in counts), *own[at:]])
 
     entries = listed(extra, 1)
-    decider, other = _decider(definition), _LongWay(definition)
+    decider, other = decider_of(definition), _LongWay(definition)
     decider.judge(_delivery(1, reason, b"", b"the first teaches"), NOBODY, PLACE, 0.0)
     delivery = _delivery(2, reason, entries, body, **said)
     short = decider.judge(delivery, NOBODY, PLACE, 0.0)
@@ -155,7 +155,7 @@ def test_the_short_way_writes_what_the_long_way_writes(  # noqa: PLR0917 - what 
 
 
 def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like() -> None:
-    decider = _decider(DEFINITIONS[0])
+    decider = decider_of(DEFINITIONS[0])
     for tag in (1, 2, 3):
         decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
     job = decider.judge(_delivery(4, "rejecteD", b"", b"x"), NOBODY, PLACE, 0.0)
@@ -166,7 +166,7 @@ def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like
 
 def test_where_its_queue_limits_returns_their_count_is_looked_at() -> None:
     """A limit that becomes known later, too."""
-    decider, limited = _decider(DEFINITIONS[0]), replace(PLACE, limit=20)
+    decider, limited = decider_of(DEFINITIONS[0]), replace(PLACE, limit=20)
     counted = [_delivery(tag, "rejected", table.long_(b"x-delivery-count", tag), b"x") for tag in range(1, 14)]
     outlet = Outlet(1, 1, 131_064, b"guest")
     for delivery in counted[:12]:
@@ -180,13 +180,13 @@ def test_where_its_queue_limits_returns_their_count_is_looked_at() -> None:
 
 @pytest.mark.parametrize("definition", DEFINITIONS[3:])
 def test_chance_and_aliases_go_the_long_way(definition: dict[str, Any]) -> None:
-    decider = _decider(definition)
+    decider = decider_of(definition)
     for tag in (1, 2):
         assert decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0).route is None
 
 
 def test_an_order_holds_only_where_there_is_what_its_event_names() -> None:
-    decider, known = _decider(DEFINITIONS[1]), dict[Resource, str]()
+    decider, known = decider_of(DEFINITIONS[1]), dict[Resource, str]()
 
     def judged(tag: int) -> Job:
         return decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0, known)
@@ -201,7 +201,7 @@ def test_an_order_holds_only_where_there_is_what_its_event_names() -> None:
 
 
 def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> None:
-    decider = _decider(DEFINITIONS[0])
+    decider = decider_of(DEFINITIONS[0])
     jobs = [decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
     assert jobs[1].route is not None, "the short way too"
     decider.in_force = InForce.of(_rules(DEFINITIONS[1], "fedcba543210"), "/")
@@ -232,7 +232,7 @@ KIB: Final = 1024
 
 def _run(count: int) -> Run:
     """So many letters of 64 KiB each beside what they share, of which nobody else knows."""
-    decider = _decider(DEFINITIONS[0])
+    decider = decider_of(DEFINITIONS[0])
     extra = table.longstr(b"x", "y" * 16 * KIB)
 
     def letters(first: int, count: int) -> list[frames.Delivery]:
