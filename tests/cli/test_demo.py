@@ -27,6 +27,7 @@ def demo(broker: Broker, seconds: int) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_the_demo_ends_by_itself_and_accounts_for_every_message(broker: Broker) -> None:
     out = demo(broker, 8)

@@ -198,6 +198,7 @@ def policies(draw: st.DrawFn) -> list[dict[str, Any]]:
     return out
 
 
+@pytest.mark.slow
 @hard_law
 @given(
     policies(),

@@ -170,6 +170,7 @@ def link_of(page: str) -> str:
     return link[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_group_is_shared_read_by_a_stranger_and_revoked(desk: Desk) -> None:
     queue = "public.<b>orders</b>"

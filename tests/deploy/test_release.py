@@ -73,6 +73,7 @@ def _released(to: Path, **more: str) -> Path:
     return to
 
 
+@pytest.mark.slow
 def test_it_has_every_distribution_of_the_tree_the_chart_and_what_tells_of_them(release: Path) -> None:
     names = {path.name for path in release.iterdir()}
     projects = [
@@ -94,6 +95,7 @@ def _own(path: Path) -> bool:
     return not {"build", ".venv", "dist"} & {*path.relative_to(ROOT).parts}
 
 
+@pytest.mark.slow
 def test_two_builds_of_a_commit_give_the_same_bytes(release: Path, tmp_path: Path) -> None:
     """By another name of the folder, in another time zone, by who lets nobody read what he writes."""
     umask = os.umask(0o077)

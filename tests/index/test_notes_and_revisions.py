@@ -140,6 +140,7 @@ def diffed(desk: Desk, *argv: str) -> subprocess.CompletedProcess[str]:
     return run(desk, "policy", "diff", *argv, "--vhost", desk.vhost.name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_two_revisions_are_compared_by_what_they_say_and_decided(desk: Desk) -> None:
     before, (file,) = in_force(desk), [*desk.router.policies.glob("*.yaml")]

@@ -372,6 +372,7 @@ async def test_who_has_to_be_sure_learns_that_an_event_is_lost(desk: MakeDesk) -
     assert (heard, batch.lost, batch.confirmed, router.losses) == (["retired"], True, False, [1])
 
 
+@pytest.mark.slow
 @BOTH
 async def test_who_waits_for_the_stream_waits_on_when_the_journals_own_link_is_lost(
     broker: brokers.Broker, vhost: Vhost, desk: MakeDesk, mode: Mode

@@ -134,6 +134,7 @@ class History:
         return lease.held.job.delivery.body
 
 
+@pytest.mark.slow
 @law
 @given(st.integers(0, 1 << 32))
 def test_done_is_gone_for_good_and_what_is_not_done_comes_back(seed: int) -> None:

@@ -31,6 +31,7 @@ def diagnoses(commands: Commands) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_what_the_return_exchange_cannot_route_comes_back_once_apply_was_run(commands: Commands, amqp: Client) -> None:
     catch_all(commands)
     commands.apply()
@@ -41,6 +42,7 @@ def test_what_the_return_exchange_cannot_route_comes_back_once_apply_was_run(com
     assert commands.run("destroy").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_the_policy_of_an_apply_of_before_is_widened_to_exchanges(commands: Commands, amqp: Client) -> None:
     commands.apply()
@@ -62,6 +64,7 @@ def test_the_policy_of_an_apply_of_before_is_widened_to_exchanges(commands: Comm
     assert [row for row in diagnoses(commands) if row["check"] == "own exchanges"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_apply_changes_nothing_where_an_exchange_of_ours_was_declared_with_an_alternate_one(
     commands: Commands, amqp: Client

@@ -65,6 +65,7 @@ def plan(commands: Commands, shards: int) -> dict[str, Any]:
     return planned
 
 
+@pytest.mark.slow
 def test_letters_of_many_queues_come_by_four_inboxes(
     commands: Commands, amqp: Client, start_router: Start, vhost: Vhost
 ) -> None:
@@ -128,6 +129,7 @@ class Producer:
                 number += 1
 
 
+@pytest.mark.slow
 def test_a_rolling_change_of_their_number_loses_and_doubles_no_letter(
     commands: Commands, amqp: Client, start_router: Start, shared: dict[str, str], vhost: Vhost
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_rolling_change_of_their_number_loses_and_doubles_no_letter(
     assert [amqp.depth(inbox) for inbox in INBOXES] == [0] * 4
 
 
+@pytest.mark.slow
 def test_an_inbox_that_is_not_named_any_more_is_drained_and_then_said(
     commands: Commands, amqp: Client, start_router: Start
 ) -> None:
@@ -184,6 +187,7 @@ def is_noted(commands: Commands, what: str) -> bool:
     return any(what in note["text"] for note in plan(commands, 2)["notes"])
 
 
+@pytest.mark.slow
 def test_destroy_takes_all_inboxes_away_and_none_with_letters_in_it(
     commands: Commands, amqp: Client, start_router: Start, vhost: Vhost
 ) -> None:

@@ -47,6 +47,7 @@ def commands(vhost: Vhost, amqp: Client, tmp_path: Path) -> Commands:
     return made
 
 
+@pytest.mark.slow
 def test_replicas_of_different_numbers_count_each_death_once_and_give_back_to_its_queue(
     commands: Commands, amqp: Client, start_router: Start, shared: dict[str, str]
 ) -> None:
@@ -115,6 +116,7 @@ def is_noted(commands: Commands, shards: int, *words: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_more_inboxes_than_queues_are_all_attended_and_shown(
     commands: Commands, amqp: Client, start_router: Start
 ) -> None:
@@ -141,6 +143,7 @@ def other(vhost: Vhost) -> Iterator[Vhost]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["4", "2"], ids=["named", "not named"])
 def test_an_inbox_of_another_type_is_named_and_stops_its_vhost_alone(
     number: str, commands: Commands, vhost: Vhost, other: Vhost, amqp: Client, start_router: Start

@@ -50,6 +50,7 @@ def test_a_redrive_from_dry_run_to_done(shop: Shop) -> None:
     assert redrive(shop, "redrive", "show", listed[0]["id"]).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_what_is_refused_says_why(shop: Shop) -> None:
     eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)

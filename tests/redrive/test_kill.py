@@ -65,6 +65,7 @@ def _identity(letter: Message) -> tuple[str, int, str]:
     return header["id"], header["redrives"], header["redrive_id"]
 
 
+@pytest.mark.slow
 def test_another_replica_takes_over_and_each_answers_by_the_leader(
     vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
 ) -> None:

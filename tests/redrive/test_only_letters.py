@@ -181,6 +181,7 @@ def typed(shop: Shop, answer: bytes, *args: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_the_prompt_tells_what_lies_there_before_it_asks(shop: Shop) -> None:
     work = shop.amqp.queue("prompt.a", dead_letter_exchange=INBOX)

@@ -56,6 +56,7 @@ def test_a_redrive_or_an_edit_to_what_is_the_routers_own_is_refused_and_the_lett
     assert shop.call("GET", "").json()["tasks"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_the_command_says_that_a_destination_is_the_routers_own(shop: Shop) -> None:
     queue = shop.failed("forger.cli", ["a"])

@@ -16,6 +16,7 @@ N: Final = int(os.environ.get("DLX_ROUTER_SIFT_LETTERS", "3000"))
 
 
 # A busy machine is several times slower; on one at rest 100,000 letters take a minute.
+@pytest.mark.slow
 @pytest.mark.timeout(120 + N // 25)
 def test_a_tenth_goes_and_the_rest_keeps_its_order(shop: Shop) -> None:
     queue = shop.failed("sift.a", ["0"])

@@ -85,6 +85,7 @@ def _letters(client: Client, *, inbox: bool = True) -> None:
         client.fail("work.a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", ["1", "3"])
 def test_what_is_printed_is_enough_for_every_way_of_a_letter(
     shards: str, vhost: Vhost, admit: Admit, start_router: Start, tmp_path: Path

@@ -65,9 +65,7 @@ def _why(router: Router) -> str:
 
 
 @pytest.mark.usefixtures("newest")
-def test_a_router_that_cannot_write_its_journal_takes_no_letter(
-    vhost: Vhost, amqp: Client, start_router: Start
-) -> None:
+def test_who_cannot_write_the_journal_takes_no_letter(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     with owned(vhost) as owner:
         owner.may_declare(NO_JOURNAL)
         _dead(amqp)
@@ -75,6 +73,7 @@ def test_a_router_that_cannot_write_its_journal_takes_no_letter(
         eventually(lambda: "journal" in _why(router))
         eventually(lambda: amqp.exists(INBOX_QUEUE))
         pour(amqp, dying_queue(amqp, "work.a"), [f"letter {number}" for number in range(N)])
+        eventually(lambda: amqp.depth(INBOX_QUEUE) == N)
         assert consistently(lambda: amqp.depth(INBOX_QUEUE) == N)
         owner.may_declare(EVERYTHING)
         _all_once(vhost, amqp, router)

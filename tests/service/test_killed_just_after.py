@@ -30,6 +30,7 @@ policies:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "place"), [(WAITS, "dlx-router.delay.4000"), (DIES, "DLQ.shop")], ids=["waits", "dead"]
 )
@@ -55,6 +56,7 @@ def test_the_first_letters_of_a_new_queue_survive(
     vhost.api.close()
 
 
+@pytest.mark.slow
 def test_letters_go_on_where_the_broker_forgot_what_leads_its_streams(
     own_broker: brokers.Node, start_router: Start
 ) -> None:

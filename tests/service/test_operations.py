@@ -86,6 +86,7 @@ def _scene(client: Client) -> None:
 # -- start, stop ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_what_is_in_flight_and_ends_with_0(amqp: Client, start_router: Start) -> None:
     _scene(amqp)
     router = start_router(POLICY)

@@ -123,6 +123,7 @@ def same_of(text: str) -> None:
     same(every, rows(every[0].body))
 
 
+@pytest.mark.slow
 @law
 @given(streams)
 @example([message(0, SHARED, 2), message(1, SHARED, 2)])

@@ -39,6 +39,7 @@ def test_a_java_that_is_not_there_is_a_finding_of_doctor_and_ends_ingest_with_on
     assert "hunter2" not in doctor.stdout + doctor.stderr + ingest.stderr
 
 
+@pytest.mark.slow
 def test_a_report_of_a_time_without_events_says_so_at_once_and_java_is_for_clusters_only(tmp_path: Path) -> None:
     Archive(tmp_path).commit(Entry(0, "0000000000-run", {"2026-03-10": 1, "2026-03-12": 1}, 0, {}, {}, 0))
     nowhere = {"JAVA_HOME": str(tmp_path)}  # Spark would not start
@@ -54,6 +55,7 @@ def test_a_report_of_a_time_without_events_says_so_at_once_and_java_is_for_clust
     assert (empty.returncode, "no event yet" in empty.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_doctor_is_content_with_this_machine_and_knows_the_stream(
     newest: brokers.Broker, stream: Stream, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_late_event_that_a_later_compacted_day_has_already_stands_once(book: B
     assert verify(book.archive.root, deep=True).findings == ()
 
 
+@pytest.mark.slow
 def test_what_came_twice_is_read_once_compacted_or_not(book: Book) -> None:
     book.put(event("a", 1), event("b", 2))
     book.put(event("a", 1))
@@ -172,6 +173,7 @@ def test_what_is_older_than_its_time_is_deleted_and_stays_away(book: Book) -> No
     assert verify(book.archive.root).findings == ()
 
 
+@pytest.mark.slow
 def test_every_event_of_a_persons_letters_is_erased_from_the_disk(book: Book) -> None:
     book.put(event("a", 1), event("b", 2, user="bert"))
     book.compact()
@@ -187,6 +189,7 @@ def test_every_event_of_a_persons_letters_is_erased_from_the_disk(book: Book) ->
     assert verify(book.archive.root, deep=True).findings == ()
 
 
+@pytest.mark.slow
 def test_what_was_noted_on_a_letter_is_erased_with_it_and_other_audits_stay(book: Book) -> None:
     def noted(letter: str, action: str = COMMENT) -> bytes:
         details = {"letter": letter, "queue": "work", "text": f"about {letter[:8]}"}

@@ -44,6 +44,6 @@ def test_the_wheel_with_its_extra_installs_and_doctor_is_green(fresh: Path, tmp_
     run(*into, ROOT / "constraints.txt", f"dlx-router[spark] @ {wheel.as_uri()}")
     output = run(fresh / "bin" / "dlx-router", "pipeline", "doctor", "--archive", tmp_path / "archive")
     states = {name: state for state, name, *_ in map(str.split, output.splitlines())}
-    names = ("python", "pyspark", "pyarrow", "pandas", "pamqp", "duckdb", "java", "spark", "archive", "signed")
+    names = ("python", "pyspark", "pyarrow", "pandas", "pamqp", "duckdb", "java", "spark", "archive", "signed", "files")
     assert states == dict.fromkeys(names, "ok") | {"broker": "note", "key": "note"}, output
     assert str(fresh) in output

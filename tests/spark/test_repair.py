@@ -114,6 +114,7 @@ def test_by_spark_other_days_are_compacted_too(spark: "SparkSession", made: Writ
     assert (done.days, done.events, len(done.left)) == (2, 4, 1)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_was_left_and_what_to_do(made: Written) -> None:
     folder = folder_of(made, TUESDAY)
     lose(folder)
@@ -131,6 +132,7 @@ def test_the_command_says_what_was_left_and_what_to_do(made: Written) -> None:
     assert command(made.archive.root, "repair").stdout == "nothing is lost or damaged\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [lose, damage_footer, damage_values])
 def test_an_accepted_loss_is_told_wherever_gaps_are(made: Written, harm: Callable[[Path], None]) -> None:
     folder = folder_of(made, MONDAY)

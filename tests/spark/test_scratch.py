@@ -82,6 +82,7 @@ def test_who_was_killed_leaves_a_folder_that_the_next_one_removes_and_no_other(t
     assert (tmp_path / f"{scratch.PREFIX}link").is_symlink()
 
 
+@pytest.mark.slow
 def test_commands_leave_nothing_in_the_temporary_nor_in_the_current_folder(written: Written, tmp_path: Path) -> None:
     here, place = tmp_path / "here", tmp_path / "place"
     here.mkdir()

@@ -246,6 +246,7 @@ def test_of_several_letters_the_worst_counts() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_baseline_has_every_number() -> None:
     layers = shape.contract(shape.ROOT / "pyproject.toml")
     rows = [*shape.code_rows(shape.PACKAGE, "", layers), *shape.way_rows(measure())]

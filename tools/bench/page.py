@@ -118,7 +118,7 @@ def _sections(report: Document) -> Iterator[str]:
 
 
 def _counted(report: Document) -> Iterator[str]:
-    if any(note.startswith("4.x:") for note in report["notes"]):
+    if any(note.startswith("4.x:") for note in report.get("notes", ())):
         yield _COUNTED
 
 

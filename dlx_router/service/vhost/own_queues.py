@@ -66,14 +66,19 @@ class OwnQueues:
         """
         self._unanswered.discard(vhost)
         await self._policies(vhost)
+        if self._harmful.get(vhost):  # at once: letters that come while the rest is asked would be lost
+            raise self._trouble(vhost)
         catching = await self._declared(vhost, topology)
-        texts = [*filter(None, (self._harmful.get(vhost), self._foreign.get(vhost)))]
-        if texts:
-            self._verified.pop(vhost, None)
-            raise Trouble(f"own queues and exchanges are not safe: {'; '.join(texts)}")
+        if self._foreign.get(vhost):
+            raise self._trouble(vhost)
         if vhost not in self._unanswered:
             self._verified[vhost] = catching
         return catching
+
+    def _trouble(self, vhost: str) -> Trouble:
+        self._verified.pop(vhost, None)
+        texts = filter(None, (self._harmful.get(vhost), self._foreign.get(vhost)))
+        return Trouble(f"own queues and exchanges are not safe: {'; '.join(texts)}")
 
     def _is_suspect(self, vhost: str) -> bool:
         """Something harmful was seen, or a policy that comes just now: then nothing is believed."""

@@ -27,6 +27,9 @@ class Api:
             raise ManagementError("away")
         return self.problems
 
+    async def check_own_exchanges(self, *_given: object) -> list[str]:
+        return []
+
     async def standing(self, *_given: object) -> Any:
         await asyncio.sleep(self.hangs_s)  # as an API that hangs
         raise ManagementError("away")

@@ -22,6 +22,7 @@ from dlx_router.spark.backtest.replay import files_of, judge_of
 from dlx_router.spark.recovery_windows import quiet_of
 from tests.spark.advice.counted import counted
 from tests.spark.rows import AS_OF_MS, archived
+from tests.support.thoroughness import THOROUGH
 from tools.pipeline import causes, week
 from tools.pipeline import known_best as weeks
 
@@ -43,6 +44,7 @@ def plain(evidence: Evidence) -> tuple[Any, ...]:
     return merged(evidence.tries), sorted(evidence.episodes), sorted(evidence.peaks, key=repr)
 
 
+@pytest.mark.slow
 def test_spark_counts_what_a_plain_script_counts(
     events: DataFrame, whole: Gathered, lines: list[dict[str, Any]]
 ) -> None:
@@ -55,6 +57,7 @@ def test_spark_counts_what_a_plain_script_counts(
     assert {row.traits for row in bare.tries} == {()}
 
 
+@pytest.mark.slow
 def test_events_that_nobody_is_known_to_have_signed_are_left_out(events: DataFrame, whole: Gathered) -> None:
     forged = events.where("kind = 'retried'").withColumns(
         {
@@ -72,6 +75,7 @@ def test_events_that_nobody_is_known_to_have_signed_are_left_out(events: DataFra
     assert of(events.where("false")).evidence == Evidence()
 
 
+@pytest.mark.slow
 def test_where_nobody_verified_anything_that_is_said(events: DataFrame, whole: Gathered) -> None:
     unknown = events.withColumn("signature", f.lit(None).cast("string"))
     answer = of(unknown)
@@ -132,7 +136,7 @@ def advised(spark: SparkSession, chosen: Sequence[weeks.Week], letters: int, see
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 1 + min(2, THOROUGH)))
 def test_from_a_journal_too_the_advice_costs_at_most_a_tenth_more_than_the_best(
     spark: SparkSession, seed: int, tmp_path: Path
 ) -> None:

@@ -17,10 +17,12 @@ from dlx_router.spark.advice.cost import Ladder
 from dlx_router.spark.advice.evidence import Evidence
 from dlx_router.spark.advice.judge import Advice, Known, QueueAdvice, advise, changing
 from dlx_router.spark.backtest.replay import judge_of
+from tests.support.thoroughness import THOROUGH
 from tools.pipeline import known_best as weeks
 from tools.pipeline.known_best import CURIOUS, WEEKS, Cause, H, M, S, Week
 
 SEEDS = range(20)
+MORE = SEEDS[2:] if THOROUGH > 1 else SEEDS[2:9]
 WITHIN = 1.1
 
 
@@ -51,7 +53,7 @@ def cost_of(week: Week, seed: int, advice: QueueAdvice) -> float:
 
 
 @pytest.mark.parametrize("week", WEEKS, ids=lambda week: week.name)
-@pytest.mark.parametrize("seeds", [SEEDS[:2], pytest.param(SEEDS[2:], marks=pytest.mark.slow)], ids=["two", "all"])
+@pytest.mark.parametrize("seeds", [SEEDS[:2], pytest.param(MORE, marks=pytest.mark.slow)], ids=["two", "more"])
 def test_the_advice_costs_at_most_a_tenth_more_than_the_best(week: Week, seeds: range) -> None:
     best = weeks.best(week)
     far = {}
@@ -132,6 +134,7 @@ def test_where_a_breaker_is_set_already_an_outage_is_waited_for() -> None:
     assert weeks.expected(week, own.advised or week.now) < WITHIN * weeks.best(week)
 
 
+@pytest.mark.slow
 def test_a_burst_of_bad_messages_is_no_outage() -> None:
     bad = Cause(1.0, weeks.never, 1.0, 10 * H, 10 * H + 20 * M)
     flaky = Cause(0.1, weeks.at_once, 0.6, 10 * H, 10 * H + 20 * M)
@@ -143,6 +146,7 @@ def test_a_burst_of_bad_messages_is_no_outage() -> None:
             assert part(advice).verdict in {texts.NEVER, texts.FEWER, texts.KEEP}
 
 
+@pytest.mark.slow
 def test_what_the_data_cannot_tell_is_kept_and_said() -> None:
     """Waits that never overlap: whether the second delivery helped or the time until it, nobody knows."""
     week = Week("flaky", (Cause(1.0, weeks.at_once, 0.6),), CURIOUS)

@@ -63,6 +63,7 @@ def evidences(draw: st.DrawFn) -> Evidence:
     return Evidence(tuple(rows), tuple(episodes), tuple(Calm(key, None, 2) for key in keys))
 
 
+@pytest.mark.slow
 @MANY
 @given(evidences(), st.randoms(use_true_random=False))
 def test_equal_evidence_gives_equal_advice_in_any_order(evidence: Evidence, chance: Random) -> None:

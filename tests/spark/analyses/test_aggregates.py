@@ -65,6 +65,7 @@ def files(book: Book) -> dict[str, int]:
     return {str(file.relative_to(book.archive.root)): file.stat().st_mtime_ns for file in parts}
 
 
+@pytest.mark.slow
 def test_groups_are_those_of_spark_before_and_after_days_are_compacted(book: Book) -> None:
     aggregates, truth = Aggregates(book.archive.root), by_spark(book)
     groups = aggregates.groups(as_of_ms=AS_OF_MS)

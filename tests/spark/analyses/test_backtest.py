@@ -102,6 +102,7 @@ def test_the_broker_tells_the_types_of_queues(
     assert "vhost 'gone': the types of queues are not known" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_estimate_holds_what_then_happens(events: DataFrame, truth: week.Truth) -> None:
     answer = backtest(events, files_of(week.BETTER), as_of_ms=AS_OF_MS)
     [estimate] = answer.estimates
@@ -110,6 +111,7 @@ def test_an_estimate_holds_what_then_happens(events: DataFrame, truth: week.Trut
     assert answer.as_dict()["estimates"][0]["label"] == "estimate"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_what_a_router_wrote_is_decided_again_the_same(
     spark: SparkSession, vhost: Vhost, amqp: Client, start_router: Any, tmp_path: Path

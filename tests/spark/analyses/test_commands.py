@@ -48,6 +48,7 @@ def typed(*args: str) -> int:
     return ended.value.code
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_report_backtest_and_redrive(  # noqa: PLR0917 - a scene needs many fixtures
     spark: SparkSession,

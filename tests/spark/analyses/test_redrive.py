@@ -81,6 +81,7 @@ def dead(truth: week.Truth) -> list[str]:
     return sorted(fate.id for fate in truth.fates if fate.queue == QUEUE and fate.dead)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_killed_run_goes_on_and_each_letter_comes_once(  # noqa: PLR0917 - a scene needs many fixtures
     spark: SparkSession, plan: Path, way: Way, amqp: Client, truth: week.Truth, key_file: Path, events: DataFrame,
@@ -188,6 +189,7 @@ def test_a_choice_that_cannot_be_is_said(events: DataFrame, tmp_path: Path, choi
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_letters_of_another_vhost_are_refused_by_count_and_name_and_nothing_is_left(
     events: DataFrame, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def seen(chromium: str, folder: Path, html: str, *, width: int, dark: bool = Fal
     return document
 
 
+@pytest.mark.slow
 def test_a_browser_draws_every_chart(chromium: str, data: ReportData, tmp_path: Path) -> None:
     drawn = seen(chromium, tmp_path, page(data), width=1240)
     assert drawn["svgs"] == 4 + 5  # over time, fates, times, budgets; one for each queue that retries
@@ -74,6 +75,7 @@ def test_a_browser_draws_every_chart(chromium: str, data: ReportData, tmp_path: 
     assert drawn["overflow"] <= 0  # type: ignore[operator]  # a number
 
 
+@pytest.mark.slow
 def test_the_page_fits_a_telephone_and_the_dark(chromium: str, data: ReportData, tmp_path: Path) -> None:
     light = seen(chromium, tmp_path, page(data), width=500)
     dark = seen(chromium, tmp_path, page(data), width=500, dark=True)
@@ -143,6 +145,7 @@ def test_the_page_says_until_when_the_journal_is_told(data: ReportData) -> None:
     assert "Complete until 13 Oct 2026 00:00." in page(data)
 
 
+@pytest.mark.slow
 def test_missing_events_are_said(data: ReportData) -> None:
     assert "missing in the journal" not in page(data)
     assert "1,234 events of this time are missing" in page(replace(data, gaps=1234))

@@ -30,6 +30,7 @@ from dlx_router.spark.report.data import NOTHING, ReportData
 from dlx_router.spark.tables.database import fold
 from tests.spark.rows import AS_OF_MS
 from tests.spark.test_compact import Book
+from tests.support.thoroughness import THOROUGH
 from tools.pipeline import week
 from tools.pipeline.week import MONDAY_MS
 
@@ -111,7 +112,8 @@ def journal(seed: int) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 1 + min(3, THOROUGH)))
 def test_both_say_the_same_of_a_journal_that_chance_wrote(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     book, lines = Book(spark, tmp_path / "archive"), journal(seed)
     book.put(*lines[: len(lines) // 2], *lines[:20])
@@ -123,6 +125,7 @@ def test_both_say_the_same_of_a_journal_that_chance_wrote(spark: SparkSession, t
     assert duckdb_said["gaps"] == 7
 
 
+@pytest.mark.slow
 def test_both_say_the_same_of_a_week_by_its_policies_before_and_after_it_is_compacted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -140,6 +143,7 @@ def test_both_say_the_same_of_a_week_by_its_policies_before_and_after_it_is_comp
         compact(fold, book.archive.root, Rules())
 
 
+@pytest.mark.slow
 def test_only_events_of_the_time_that_is_asked_for_are_looked_at(spark: SparkSession, tmp_path: Path) -> None:
     book = Book(spark, tmp_path / "archive")
     book.put(*week.week(100, 5).journal())

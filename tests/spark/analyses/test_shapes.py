@@ -149,6 +149,7 @@ def by_shape(judge: Judge, events: list[dict[str, Any]]) -> list[tuple[Any, ...]
     return [tuple(row.values()) for answer in answers for row in answer.to_pylist()]
 
 
+@pytest.mark.slow
 @settings(hard_law, max_examples=150 * THOROUGH)
 @given(policies, st.lists(letters, max_size=12), st.integers(1, 3))
 @example([("orders", {"redelivery-delay": 1, "redelivery-collision-avoidance-factor": 0.5})], [], 1)

@@ -38,6 +38,7 @@ def left(events: DataFrame) -> list[str]:
     return sorted(row.failed_queue for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_copy_that_came_back_is_taken_back_and_alone_sent_again(
     spark: SparkSession, four: DataFrame, way: Way, amqp: Client, vhost: Vhost, tmp_path: Path,

@@ -75,6 +75,7 @@ def written(tmp_path: Path) -> Written:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what",
     [
@@ -96,6 +97,7 @@ def test_a_letter_is_gone_from_every_file(spark: "SparkSession", written: Writte
     assert erase(spark, root, what) == Erased(letters=0, events=0, bad=done.bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_at", [1, 2, 3])
 @pytest.mark.parametrize(
     "what", [Erasure(letters=(ANNA,)), Erasure(message_ids=(f"m-{ANNA}",))], ids=["id", "message id"]
@@ -130,6 +132,7 @@ def test_a_note_on_a_letter_whose_events_are_too_old_goes_with_its_id(spark: "Sp
     assert standing_in(made.archive.root, ANNA) == []
 
 
+@pytest.mark.slow
 def test_events_of_a_time_are_gone_and_the_rest_of_their_letters_stays(spark: "SparkSession", written: Written) -> None:
     root = written.archive.root
     assert erase(spark, root, Erasure(until_ms=NOON)) == Erased(letters=2, events=3, bad=0)
@@ -156,6 +159,7 @@ def test_what_is_too_old_is_gone_with_its_lines_that_are_no_events(spark: "Spark
     assert verify(root).findings == ()
 
 
+@pytest.mark.slow
 def test_an_ingest_that_runs_is_left_alone(spark: "SparkSession", written: Written) -> None:
     with written.archive.lease("ingest"):
         done = erase(spark, written.archive.root, Erasure(letters=(ANNA,)))
@@ -163,6 +167,7 @@ def test_an_ingest_that_runs_is_left_alone(spark: "SparkSession", written: Writt
     assert {path.split("/")[0] for path in standing_in(written.archive.root, ANNA)} == {"_ingest", "raw"}
 
 
+@pytest.mark.slow
 def test_ids_are_values_and_one_way_at_a_time_is_asked_for(spark: "SparkSession", written: Written) -> None:
     root = written.archive.root
     assert erase(spark, root, Erasure(letters=("' or '1' = '1",))).events == 0

@@ -74,6 +74,7 @@ def test_the_command_says_what_is_wrong(written: Written, tmp_path: Path, capsys
     assert message.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_command_says_what_to_name(written: Written, tmp_path: Path) -> None:
     done = pipeline(written, "export", str(tmp_path / "copy"), "--format", "iceberg")
     assert done.returncode == 0, done.stderr

@@ -69,6 +69,7 @@ def test_the_data_dictionary_is_made_of_the_schema() -> None:
     assert (ROOT / "docs/data-dictionary.md").read_text(encoding="utf-8") == page(), "make pages"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", SQL, ids=lambda block: f"line {block.line}")
 def test_the_sql_of_the_page_has_equal_answers(written: Written, views_of_spark: "SparkSession", block: Any) -> None:
     by_duckdb = in_duckdb(written, block.text)
@@ -76,6 +77,7 @@ def test_the_sql_of_the_page_has_equal_answers(written: Written, views_of_spark:
     assert in_spark(views_of_spark, block.text) == by_duckdb
 
 
+@pytest.mark.slow
 def test_spark_has_the_columns_of_the_dictionary_and_each_table_has_equal_rows(
     written: Written, views_of_spark: "SparkSession"
 ) -> None:
@@ -89,6 +91,7 @@ def test_spark_has_the_columns_of_the_dictionary_and_each_table_has_equal_rows(
         assert both[0] == both[1], table.name
 
 
+@pytest.mark.slow
 def test_letters_and_groups_are_those_of_the_analyses(written: Written, views_of_spark: "SparkSession") -> None:
     from pyspark.sql import functions as f  # noqa: PLC0415 - pyspark may be missing
 

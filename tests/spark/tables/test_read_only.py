@@ -58,6 +58,7 @@ def written(tmp_path: Path) -> Iterator[Written]:
     may(made.archive.root, write=True)
 
 
+@pytest.mark.slow
 def test_questions_are_answered_and_nothing_is_written(written: Written) -> None:
     before = stamps(written.archive.root)
     done = typed(written, "sql", "select count(*) as n from letters", "--json")

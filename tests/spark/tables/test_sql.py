@@ -121,6 +121,7 @@ def test_bad_sql_is_refused_with_what_is_wrong_and_where(written: Written, text:
     assert [part for part in said if part not in message] == [], message
 
 
+@pytest.mark.slow
 def test_no_sql_writes_a_file_or_reads_one_that_is_not_of_the_archive(written: Written, tmp_path: Path) -> None:
     secret, target = tmp_path / "secret.csv", tmp_path / "out.csv"
     secret.write_text("a\nhunter2\n", encoding="utf-8")
@@ -259,6 +260,7 @@ def pipeline(made: Written, *args: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(argv, env=nowhere, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_ends_with_2_for_what_is_wrong(written: Written) -> None:
     done = pipeline(written, "sql", "select failed_queue, count(*) as n from events group by all order by n desc")
     assert (done.returncode, done.stdout) == (0, "failed_queue  n\norders        3\nmail          1\n")
