@@ -88,6 +88,7 @@ def test_beside_the_router_both_are_one_package(wheel: Path, of_router: Path, tm
         run(*pip, "uninstall", "--yes", "dlx-router-client")
 
 
+@pytest.mark.slow
 def test_the_two_may_lie_in_two_folders_of_the_path(wheel: Path, of_router: Path, tmp_path: Path) -> None:
     """An environment that sees the system's packages, say: without `extend_path` the first one would hide the other."""
     for package, folder in ((wheel, "of_client"), (of_router, "of_router")):

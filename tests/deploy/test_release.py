@@ -108,6 +108,7 @@ def test_two_builds_of_a_commit_give_the_same_bytes(release: Path, tmp_path: Pat
     }
 
 
+@pytest.mark.slow
 def test_checksums_and_statement_are_those_of_the_files(release: Path) -> None:
     _run("sha256sum", "--check", "--strict", CHECKSUMS, cwd=release)
     statement = _json(release / STATEMENT)

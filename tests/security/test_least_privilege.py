@@ -112,6 +112,7 @@ def test_what_is_printed_is_enough_for_every_way_of_a_letter(
 SAFE: Final[dict[str, Any]] = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_who_may_not_declare_needs_less(vhost: Vhost, admit: Admit, start_router: Start) -> None:
     with _shop(vhost) as client:

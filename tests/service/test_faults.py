@@ -351,6 +351,7 @@ def test_a_deleted_source_is_named_by_readiness_and_attended_again_once_it_is_ba
     assert amqp.take("arrived").body == b"after"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_parking_that_refuses_is_named_and_its_letters_wait_in_the_inbox(
     amqp: Client, vhost: Vhost, start_router: Start

@@ -258,6 +258,7 @@ def _flooded(amqp: Client, router: Router, count: int) -> None:
     assert len(router.metrics()) < 1000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_flood_of_letters_that_have_nothing_in_common(amqp: Client, start_router: Callable[..., Router]) -> None:
     _flooded(amqp, _prepared(amqp, start_router), 1500)

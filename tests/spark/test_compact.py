@@ -112,6 +112,7 @@ def test_days_beyond_the_first_date_are_kept(book: Book) -> None:
     assert book.letters() == ["a"]
 
 
+@pytest.mark.slow
 def test_raw_goes_when_nobody_can_be_reading_it_any_more(book: Book) -> None:
     book.put(event("a", 1))
     book.compact()

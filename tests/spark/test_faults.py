@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_spark", [True, False])
 def test_connections_that_are_closed_while_they_read_cost_nothing(
     newest: brokers.Broker,

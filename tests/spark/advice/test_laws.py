@@ -97,6 +97,7 @@ def test_more_of_the_same_evidence_narrows_each_reading(name: str, read: Any) ->
     assert often.max() < 0.6 * once.max()
 
 
+@pytest.mark.slow
 @MANY
 @given(evidences(), st.sampled_from([Prices(), Prices(0, 1), Prices(1, 1e6), Prices(0, 0)]))
 def test_numbers_are_numbers_and_few_letters_change_nothing(evidence: Evidence, prices: Prices) -> None:

@@ -136,6 +136,7 @@ def test_an_aggregate_that_is_not_that_of_its_part_is_made_anew_and_no_other(
     assert now[first] != damaged
 
 
+@pytest.mark.slow
 def test_what_is_erased_is_gone_from_the_aggregates(book: Book) -> None:
     aggregates = Aggregates(book.archive.root)
     letter = aggregates.groups()[0]["sample_ids"][0]

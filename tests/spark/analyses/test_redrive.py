@@ -118,6 +118,7 @@ def test_a_killed_run_goes_on_and_each_letter_comes_once(  # noqa: PLR0917 - a s
     assert reconcile(spark, after, plan, as_of_ms=later)["recovered"] == 240
 
 
+@pytest.mark.slow
 def test_chunks_that_are_under_way_when_a_run_is_ended_are_in_the_ledger(
     spark: SparkSession, plan: Path, way: Way, amqp: Client, truth: week.Truth
 ) -> None:

@@ -127,6 +127,7 @@ def copies(written: Written) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", ENGINES, ids=lambda block: f"line {block.line}")
 def test_each_engine_of_the_page_reads_the_archive(
     copies: Path, written: Written, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, block: Any
