@@ -15,6 +15,7 @@ from typing import Final
 
 import httpx
 import pytest
+from hypothesis import settings
 
 from tests.support.client import Client
 from tests.support.router import Router
@@ -26,6 +27,8 @@ from tools import brokers
 NAMED: Final = [name.strip() for name in os.environ.get("DLX_ROUTER_TEST_BROKERS", "").split(",") if name.strip()]
 MUST: Final = bool(NAMED) or os.environ.get("CI") == "true"
 Router.forks = True
+settings.register_profile("no deadline", deadline=None)  # how long an example takes says what else the machine does
+settings.load_profile("no deadline")
 ROUTERS: Final = pytest.StashKey[list[Router]]()
 
 _numbers = itertools.count(1)
