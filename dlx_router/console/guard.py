@@ -19,7 +19,7 @@ WORK_S: Final = 40.0  # a page asks its router twice or more, and an answer may 
 POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 _ALWAYS: Final = {
     # A connection is cut when it is 10 s old. One that served more than a request was cut in the middle of a change,
-    # which browsers then send again.
+    # which a browser may then send again.
     b"connection": b"close",
     b"content-security-policy": POLICY.encode(),
     b"x-content-type-options": b"nosniff",
