@@ -51,14 +51,6 @@ def set_policy(vhost: Vhost, name: str, pattern: str, definition: Mapping[str, s
     vhost.put(f"policies/{vhost.quoted}/{name}", body)
 
 
-def answers(router: Router, status: int, *words: str) -> bool:
-    """What /readyz says."""
-    code, text = router.ask("/readyz")
-    missing = [word for word in words if word not in text]
-    assert (code, missing) == (status, []), f"{code} {text}"
-    return True
-
-
 def return_one(amqp: Client) -> None:
     """The way back to the queue is bound, and the router knows it."""
     amqp.queue("work.a")
@@ -81,7 +73,7 @@ def test_once_a_policy_was_seen_no_retry_whose_binding_went_goes_by_its_alternat
     router = start_router(POLICIES)
     return_one(amqp)
     with policy(vhost):
-        eventually(lambda: answers(router, 503, f"alternate-exchange on exchange '{RETURN}'"), within=75)
+        eventually(lambda: router.says_ready(503, f"alternate-exchange on exchange '{RETURN}'"), within=75)
         lose_binding(amqp)
         amqp.publish("second", key=INBOX, headers=died_at("work.a"))
         assert consistently(lambda: amqp.depth(elsewhere) == 0, for_s=1)
@@ -95,7 +87,7 @@ def test_a_catch_all_policy_with_an_alternate_exchange_is_named_and_nothing_is_c
     with policy(vhost):
         router = start_router(POLICIES, wait=False)
         named = [f"policy 'catch-all' sets alternate-exchange on exchange 'dlx-router.{name}'" for name in OWN]
-        eventually(lambda: answers(router, 503, *named, "exclude the router's exchanges", "apply"), within=20)
+        eventually(lambda: router.says_ready(503, *named, "exclude the router's exchanges", "apply"), within=20)
         amqp.queue("work.a")
         amqp.publish("waits", key=INBOX, headers=died_at("work.a"))
         assert consistently(lambda: amqp.depth(INBOX) == 1, for_s=1)
@@ -120,7 +112,7 @@ def test_without_the_management_api_readiness_says_that_policies_are_not_verifie
 ) -> None:
     with policy(vhost):
         router = start_router(POLICIES, MANAGEMENT_URL="")
-        assert answers(router, 200, "own queues and exchanges: policies not verified (no MANAGEMENT_URL)")
+        assert router.says_ready(200, "own queues and exchanges: policies not verified (no MANAGEMENT_URL)")
 
 
 @BOTH
@@ -133,7 +125,7 @@ def test_an_exchange_that_was_declared_with_an_alternate_exchange_is_named_and_n
     amqp.channel.exchange_declare(exchange, kind, durable=True, arguments={"alternate-exchange": "anything"})
     router = start_router(POLICIES, wait=False, **settings)
     words = f"exchange '{exchange}' has alternate-exchange 'anything' where the router declares (none)", "delete it"
-    eventually(lambda: answers(router, 503, *words), within=20)
+    eventually(lambda: router.says_ready(503, *words), within=20)
     amqp.publish("waits", key=INBOX)
     assert consistently(lambda: amqp.depth(INBOX) == 1, for_s=1)
     amqp.channel.exchange_delete(exchange)
@@ -149,7 +141,7 @@ def test_who_deletes_the_exchange_of_an_inbox_is_told_what_is_dropped_meanwhile(
     amqp.channel.exchange_declare(INBOX, "fanout", durable=True, arguments={"alternate-exchange": "anything"})
     router = start_router(POLICIES, wait=False, **settings)
     words = f"exchange '{INBOX}' has alternate-exchange 'anything'", "the broker drops what dies"
-    eventually(lambda: answers(router, 503, *words), within=20)
+    eventually(lambda: router.says_ready(503, *words), within=20)
 
 
 def test_an_alternate_exchange_of_a_dead_letter_exchange_is_a_way_that_its_owner_wanted(
@@ -163,5 +155,5 @@ def test_an_alternate_exchange_of_a_dead_letter_exchange_is_a_way_that_its_owner
         amqp.publish("dead", key=INBOX, headers=died_at("shop.a"))
         dead = amqp.take(elsewhere)
         assert (dead.body, dead.exchange, record(dead)["state"]) == (b"dead", "graves", "dead")
-        assert answers(router, 200)
+        assert router.says_ready(200)
     assert amqp.depth(PARKING) == 0

@@ -31,13 +31,6 @@ CAUGHT: Final = {
 }
 
 
-def told(router: Router, status: int, *words: str) -> bool:
-    code, text = router.ask("/readyz")
-    missing = [word for word in words if word not in text]
-    assert (code, missing) == (status, []), f"{code} {text}"
-    return True
-
-
 def accepted(amqp: Client) -> bool:
     """While the broker ends a queue, a channel that published into it may get a nack for the next of that name."""
     try:
@@ -81,7 +74,7 @@ def test_what_can_cost_letters_is_named_and_nothing_is_consumed(
     queue, arguments, kind, named = HARMFUL[case]
     amqp.queue(queue, kind, **arguments)
     router = start_router(POLICIES, wait=False, **settings)
-    eventually(lambda: told(router, 503, f"queue '{queue}'", named, "delete it", "PREFIX"), within=20)
+    eventually(lambda: router.says_ready(503, f"queue '{queue}'", named, "delete it", "PREFIX"), within=20)
     amqp.publish("waits", key=INBOX)
     assert consistently(lambda: amqp.depth(INBOX) == 1, for_s=1)
     if queue == INBOX:
@@ -100,7 +93,7 @@ def test_exchanges_of_another_type_are_named_and_nothing_is_consumed(
 ) -> None:
     amqp.exchange(INBOX, "direct")
     router = start_router(POLICIES, wait=False, **settings)
-    eventually(lambda: told(router, 503, f"exchange '{INBOX}'", "'direct'", "'fanout'"), within=20)
+    eventually(lambda: router.says_ready(503, f"exchange '{INBOX}'", "'direct'", "'fanout'"), within=20)
     amqp.publish("waits", key=INBOX)
     assert consistently(lambda: amqp.depth(INBOX) == 1, for_s=1)
     amqp.channel.exchange_delete(INBOX)
@@ -112,7 +105,7 @@ def test_exchanges_of_another_type_are_named_and_nothing_is_consumed(
 def test_what_costs_no_letter_is_a_note(settings: dict[str, str], amqp: Client, start_router: Start) -> None:
     amqp.queue(PARKING, "quorum", **CAUGHT, max_length=1000)
     router = start_router(POLICIES, **settings)
-    assert told(router, 200, f"queue '{PARKING}'", "x-max-length", "1000", "no letter is lost")
+    assert router.says_ready(200, f"queue '{PARKING}'", "x-max-length", "1000", "no letter is lost")
     amqp.publish("one", key=INBOX)
     assert amqp.take(PARKING).body == b"one"
 
@@ -140,11 +133,11 @@ def test_a_binding_that_leads_a_letter_to_two_of_our_queues_is_named(
     start_router(POLICIES).stop()
     amqp.bind(PARKING, "dlx-router.release")
     router = start_router(POLICIES, wait=False)
-    eventually(lambda: told(router, 503, "exchange 'dlx-router.release'", PARKING), within=20)
+    eventually(lambda: router.says_ready(503, "exchange 'dlx-router.release'", PARKING), within=20)
     amqp.channel.queue_unbind(PARKING, "dlx-router.release", routing_key="")
     amqp.bind(amqp.queue("copies"), INBOX)
     router.await_ready(within=30)
-    assert told(router, 200, "'copies'", "no letter is lost")
+    assert router.says_ready(200, "'copies'", "no letter is lost")
 
 
 def test_a_rung_that_a_broker_left_half_made_is_finished(amqp: Client, start_router: Start) -> None:
@@ -164,7 +157,7 @@ def test_a_rung_that_a_broker_left_half_made_is_finished(amqp: Client, start_rou
 def test_where_nobody_tells_readiness_says_that_nothing_is_verified(amqp: Client, start_router: Start) -> None:
     start_router(POLICIES).stop()
     router = start_router(POLICIES, DECLARE="never", MANAGEMENT_URL="")
-    assert told(router, 200, "arguments not verified", "no MANAGEMENT_URL", "DECLARE=never")
+    assert router.says_ready(200, "arguments not verified", "no MANAGEMENT_URL", "DECLARE=never")
 
 
 @pytest.mark.slow
@@ -181,7 +174,7 @@ def test_nothing_is_rejected_from_a_queue_whose_dead_letter_exchange_was_not_see
         refuse_over(own_broker, 10_000)
         router.settings["DECLARE"] = "never"
         router.start(wait=False)
-        eventually(lambda: told(router, 503, f"queue '{INBOX}'", "is not rejected"), within=30)
+        eventually(lambda: router.says_ready(503, f"queue '{INBOX}'", "is not rejected"), within=30)
         amqp.publish("next", key=INBOX)
         assert amqp.take(PARKING).body == b"next"
         assert router.metric("settled_total", action="quarantine") == 0

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from tests.broker.scene import user
 from tests.journal import stream
 from tests.support.bulk import bodies, dying_queue, law_holds, pour, rests, take_many
 from tests.support.client import Client
@@ -32,17 +33,12 @@ class Owner:
     """A user whose right to declare the stream comes and goes."""
 
     def __init__(self, vhost: Vhost) -> None:
-        self._vhost, self._path = vhost, quote(f"{vhost.name}-owner", safe="")
-        vhost.put(f"users/{self._path}", {"password": "s3cret", "tags": ""})
-        place = urlsplit(vhost.amqp_url)
-        self.url = f"amqp://{self._path}:s3cret@{place.hostname}:{place.port}{place.path}"
+        self._vhost, self.name, self.url = vhost, "", ""
 
     def may_declare(self, names: str) -> None:
-        rights = {"configure": names, "write": EVERYTHING, "read": EVERYTHING}
-        self._vhost.put(f"permissions/{self._vhost.quoted}/{self._path}", rights)
-
-    def close(self) -> None:
-        self._vhost.api.delete(f"users/{self._path}").raise_for_status()
+        self.name, password = user(self._vhost, "owner", configure=names, write=EVERYTHING, read=EVERYTHING)
+        place = urlsplit(self._vhost.amqp_url)
+        self.url = f"amqp://{quote(self.name)}:{quote(password, safe='')}@{place.hostname}:{place.port}{place.path}"
 
 
 @contextmanager
@@ -51,7 +47,7 @@ def owned(vhost: Vhost) -> Iterator[Owner]:
     try:
         yield owner
     finally:
-        owner.close()
+        vhost.api.delete(f"users/{owner.name}").raise_for_status()
 
 
 def _dead(amqp: Client) -> None:

@@ -92,6 +92,13 @@ class Router:
         """Status and text of a GET; (0, why) if nobody answers."""
         return status_and_text(self._http, path)
 
+    def says_ready(self, status: int, *words: str) -> bool:
+        """Whether /readyz has this status and these words; AssertionError shows what it has."""
+        code, text = self.ask("/readyz")
+        missing = [word for word in words if word not in text]
+        assert (code, missing) == (status, []), f"{code} {text}"
+        return True
+
     def metrics(self) -> dict[Sample, float]:
         """Every sample of /metrics: (name, labels) → value."""
         return dict(self._samples(""))

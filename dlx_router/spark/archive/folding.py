@@ -101,7 +101,7 @@ def drop_old(archive: Archive, before_ms: int) -> None:
             removed(folder)
 
 
-def mirrored(archive: Archive) -> None:
-    """A Delta table that there is names what counts now."""
+def mirrored(archive: Archive, *, by_file: bool = False) -> None:
+    """A Delta table that there is names what counts now; see `delta.mirror`."""
     if delta.is_wanted(archive):
-        delta.mirror(archive)
+        delta.mirror(archive, by_file=by_file)

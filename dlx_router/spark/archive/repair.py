@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from dlx_router.journal.encoding import encode
 from dlx_router.journal.events import gap
 from dlx_router.spark.amqp import StreamError
-from dlx_router.spark.archive import delta, lines
+from dlx_router.spark.archive import lines
 from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.day_files import Written
 from dlx_router.spark.archive.files import ArchiveError, moved, token
@@ -90,8 +90,7 @@ def repair(root: Path | str, read: Reader, fold: Fold) -> Repaired:
                 restored.append(f"{part.folder}: {part.rows} events, whole again")
             except ArchiveError as error:
                 left.append(f"{state.problem}; it cannot be made again: {error}; {_accept(archive, part)}")
-        if delta.is_wanted(archive):
-            delta.mirror(archive, by_file=True)
+        mirrored(archive, by_file=True)
     return Repaired(tuple(restored), tuple(left))
 
 
