@@ -12,7 +12,7 @@ from typing import Final, cast
 from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.core import clienterrors
+from dlx_router.core import attending, clienterrors
 from dlx_router.core import record as records
 from dlx_router.core.letter import Arrival, letter_id_of
 from dlx_router.core.outcome import DeadLetter, Retry
@@ -64,14 +64,12 @@ def find(job: Job, place: Place) -> Route | None:
                 if headers[start:stop] != entry:
                     break
             else:
-                return _uncounted(job, place, route, counts) if counts else route
+                return _uncounted(job, route, counts) if counts else route
     return _walked(job, place, key)
 
 
-def _uncounted(job: Job, place: Place, route: Route, counts: Spans) -> Route | None:
-    """The route, and the headers without what the broker counted. The long way, where that decides (attending)."""
-    if place.limit is not None:
-        return None
+def _uncounted(job: Job, route: Route, counts: Spans) -> Route:
+    """The route, and the headers without what the broker counted: where that decides, `Worker.take` has looked."""
     headers = job.props.headers
     job.props.headers = b"".join([headers[piece] for piece in kept(0, len(headers), counts)])
     return route
@@ -96,22 +94,23 @@ def _walked(job: Job, place: Place, alike: Key) -> Route | None:
         return None if counts else route
     shapes = Shape(_fixed(headers, entries), route, counts), *routes.by_shape.get(alike, ())
     routes.by_shape[alike] = shapes[:_SHAPES]
-    return _uncounted(job, place, route, counts) if counts else route
+    return _uncounted(job, route, counts) if counts else route
 
 
 def mould(in_force: InForce, delivery: frames.Delivery, place: Place, user: bytes) -> Mould | None:
     """The mould of this delivery; one that is not there is made now and then, where a route is known.
 
-    `user`: who we are. What a policy discloses of a letter is no part of a mould.
+    `user`: who we are. What a policy discloses of a letter is no part of a mould. Where the queue limits returns, those
+    of one mould were returned equally often, and none that has few returns left has a mould (attending).
     """
     if delivery.exchange not in place.trusted or place.arrival is not Arrival.INBOX:
         return None
     header, routes = delivery.header, in_force.routes
-    key = place.source, delivery.exchange, delivery.routing_key, len(header), user
+    key = place.source, delivery.exchange, delivery.routing_key, len(header), user, place.limit
     known = routes.mould(key, header)
     if known is not None:
-        return known if place.limit is None or not known.counts else None
-    if not routes.is_due(key):
+        return known
+    if not routes.is_due(key) or _is_near(delivery, place.limit):
         return None
     job = Job(_NOBODY, delivery, 0.0, in_force)  # to be looked at only
     route = find(job, place)
@@ -122,11 +121,16 @@ def mould(in_force: InForce, delivery: frames.Delivery, place: Place, user: byte
     if entries.__class__ is not dict:
         return None
     source = delivery.exchange, delivery.routing_key
-    made = Mould(header, source, Shape(_fixed(headers, entries), route, _counts(entries)), user)
+    whole = _OWNED if place.limit is None else _OWNED | {decoder.DELIVERY_COUNT}
+    made = Mould(header, source, Shape(_fixed(headers, entries, whole), route, _counts(entries)), user)
     _, value, stop = entries[b"x-death"]
     at = made.table.start
     routes.keep_mould(key, header, slice(at + value, at + stop), made)
     return made
+
+
+def _is_near(delivery: frames.Delivery, limit: int | None) -> bool:
+    return limit is not None and attending.is_near(decoder.returns(delivery), limit)
 
 
 def learn(job: Job, fragments: Fragments | None, rule: Rule) -> None:
@@ -142,11 +146,13 @@ def _counts(entries: dict[bytes, table.Span]) -> Spans:
     return tuple(sorted((start, stop) for start, _, stop in places))
 
 
-def _fixed(headers: bytes, entries: dict[bytes, table.Span]) -> tuple[tuple[int, int, bytes], ...]:
-    """Whole entries of ours, of all others name, type and length; neighbours put together."""
+def _fixed(
+    headers: bytes, entries: dict[bytes, table.Span], whole: frozenset[bytes] = _OWNED
+) -> tuple[tuple[int, int, bytes], ...]:
+    """Entries of these names as they are, of all others name, type and length; neighbours put together."""
     spans: list[tuple[int, int]] = []
     for name, (start, value, stop) in entries.items():
-        end = stop if name in _OWNED else value + 5 if headers[value] in b"SAFx" else value + 1
+        end = stop if name in whole else value + 5 if headers[value] in b"SAFx" else value + 1
         begin = spans.pop()[0] if spans and spans[-1][1] == start else start
         spans.append((begin, end))
     return tuple((start, end, headers[start:end]) for start, end in spans)

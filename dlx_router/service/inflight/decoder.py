@@ -24,7 +24,8 @@ from dlx_router.service.inflight.clock import now_ms
 from dlx_router.wire import frames, properties, table
 
 # Written by the broker at each delivery; a stale copy would be taken for the broker's own word at the next queue.
-DELIVERY_COUNTS: Final = frozenset({b"x-delivery-count", b"x-acquired-count"})
+DELIVERY_COUNT: Final = b"x-delivery-count"
+DELIVERY_COUNTS: Final = frozenset({DELIVERY_COUNT, b"x-acquired-count"})
 DELIVERY_HEADERS: Final = DELIVERY_COUNTS | {b"x-stream-offset"}
 _RECORD: Final = record.HEADER.encode()
 _DEATH: Final = declaration.HEADER.encode()
@@ -256,7 +257,7 @@ def returns(delivery: frames.Delivery) -> int:
     """How often the broker says that this message was returned before; only quorum queues count."""
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
-        extent = table.entries(props.headers).get(b"x-delivery-count")
+        extent = table.entries(props.headers).get(DELIVERY_COUNT)
         count = 0 if extent is None else table.decode_value(props.headers, extent[1])
     except (table.TableError, frames.WireError):
         return 0

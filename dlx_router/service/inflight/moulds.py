@@ -63,7 +63,7 @@ class Mould:
         props = properties.parse(header, PROPERTIES_AT)
         where = properties.spans(header, PROPERTIES_AT)
         start, stop = where["headers"]
-        self.table, self.counts = slice(start + 4, stop), shape.counts
+        self.table = slice(start + 4, stop)
         counts = [(self.table.start + first, self.table.start + last) for first, last in shape.counts]
         self._pieces = kept(self.table.start, stop, counts) if counts else None
         self._length = len(header)

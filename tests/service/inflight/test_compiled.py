@@ -69,7 +69,7 @@ def decider_of(definition: dict[str, Any]) -> Decider:
 
 
 class _LongWay:
-    """A desk that has learnt nothing, each time."""
+    """A decider that has learnt nothing, each time."""
 
     def __init__(self, definition: dict[str, Any]) -> None:
         self._definition = definition
@@ -165,17 +165,26 @@ def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like
 
 
 def test_where_its_queue_limits_returns_their_count_is_looked_at() -> None:
-    """A limit that becomes known later, too."""
+    """A limit that becomes known later, too. One by one, `Worker.take` looks before anything is decided."""
     decider, limited = decider_of(DEFINITIONS[0]), replace(PLACE, limit=20)
-    counted = [_delivery(tag, "rejected", table.long_(b"x-delivery-count", tag), b"x") for tag in range(1, 14)]
     outlet = Outlet(1, 1, 131_064, b"guest")
-    for delivery in counted[:12]:
-        decider.judge(delivery, NOBODY, PLACE, 0.0)
-        decider.run([delivery], 0, PLACE, outlet)
-    assert decider.judge(counted[12], NOBODY, PLACE, 0.0).route is not None
-    assert decider.run(counted[12:], 0, PLACE, outlet) is not None
-    assert decider.judge(counted[12], NOBODY, limited, 0.0).route is None
-    assert decider.run(counted[12:], 0, limited, outlet) is None
+
+    def returned(times: int) -> frames.Delivery:
+        return _delivery(times, "rejected", table.long_(b"x-delivery-count", times), b"x")
+
+    def learns(place: Place, times: int) -> None:
+        for _ in range(32):
+            decider.judge(returned(times), NOBODY, place, 0.0)
+            decider.run([returned(times)], 0, place, outlet)
+
+    learns(PLACE, 1)
+    letters = [returned(times) for times in (1, 1, 17, 16, 1)]
+    assert len(decider.run(letters, 0, PLACE, outlet).tables) == 5  # type: ignore[union-attr] - nothing limits them
+    for times in (16, 17, 1):
+        learns(limited, times)
+    assert decider.judge(letters[0], NOBODY, limited, 0.0).route is not None
+    assert len(decider.run(letters, 0, limited, outlet).tables) == 2  # type: ignore[union-attr] - up to what is spared
+    assert decider.run(letters, 2, limited, outlet) is None
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS[3:])
