@@ -177,14 +177,18 @@ def test_where_its_queue_limits_returns_their_count_is_looked_at() -> None:
             decider.judge(returned(times), NOBODY, place, 0.0)
             decider.run([returned(times)], 0, place, outlet)
 
+    def in_a_run(at: int, place: Place) -> int:
+        written = decider.run(letters, at, place, outlet)
+        return 0 if written is None else len(written.tables)
+
     learns(PLACE, 1)
     letters = [returned(times) for times in (1, 1, 17, 16, 1)]
-    assert len(decider.run(letters, 0, PLACE, outlet).tables) == 5  # type: ignore[union-attr] - nothing limits them
+    assert in_a_run(0, PLACE) == 5
     for times in (16, 17, 1):
         learns(limited, times)
     assert decider.judge(letters[0], NOBODY, limited, 0.0).route is not None
-    assert len(decider.run(letters, 0, limited, outlet).tables) == 2  # type: ignore[union-attr] - up to what is spared
-    assert decider.run(letters, 2, limited, outlet) is None
+    assert in_a_run(0, limited) == 2
+    assert in_a_run(2, limited) == 0
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS[3:])
