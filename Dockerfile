@@ -1,6 +1,7 @@
 # syntax=docker/dockerfile:1
-# The router:        docker build --target router --tag dlx-router .
-# With PySpark too:  docker build --target pipeline --tag dlx-router-pipeline .
+# The router:        docker build --target router --tag dlx-router:0.1.0 .
+# With PySpark too:  docker build --target pipeline --tag dlx-router-pipeline:0.1.0 .
+# The chart asks for images by the version that it belongs to.
 # Two builds with one time for all files (podman build --timestamp) give the same bytes: docs/release.md
 
 # What the router needs, before the router itself: another build of changed code begins behind it.

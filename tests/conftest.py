@@ -29,6 +29,7 @@ MUST: Final = bool(NAMED) or os.environ.get("CI") == "true"
 Router.forks = True
 settings.register_profile("no deadline", deadline=None)  # how long an example takes says what else the machine does
 settings.load_profile("no deadline")
+_ANALYSES: Final = ("tests/spark/analyses/", "tests/spark/advice/")
 ROUTERS: Final = pytest.StashKey[list[Router]]()
 
 _numbers = itertools.count(1)
@@ -109,11 +110,13 @@ def _written(policies: Mapping[str, str] | str, folder: Path) -> Path:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What `make test` runs side by side: a file and a version of the broker stay together, and share its fixtures.
 
-    All that ask the session of Spark are one such group: there is one session, and Java begins once.
+    All that ask the session of Spark are two such groups: a worker has one session, and Java begins once in each.
     """
-    params = _params(item)
-    place = f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"
-    item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
+    params, path = _params(item), item.nodeid.partition("::")[0]
+    place = f"{params.get('broker', '')}:{path}"
+    if _is_spark(item):
+        place = "spark analyses" if path.startswith(_ANALYSES) else "spark"
+    item.add_marker(pytest.mark.xdist_group(place))
     if _is_pure(item):
         item.add_marker(pytest.mark.pure)
     if "broker" in params and NAMED and (why := _not_here(item, str(params["broker"]))):

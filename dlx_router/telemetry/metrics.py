@@ -85,6 +85,7 @@ class Metrics:
         # gauges
         self.broker_connected: dict[str, int] = {}  # vhost
         self.revision = ""
+        self.policies_refused = 0  # 1: what lies in the folder is not what is in force
         self.policy_drift: dict[str, int] = {}  # vhost
         self.messages_ready: dict[tuple[str, str], int] = {}  # vhost, own queue
         self.in_flight: Callable[[], dict[str, int]] = dict  # vhost
@@ -202,6 +203,8 @@ class Exposition(Collector):
         text = "Steps that apply would take; absent where apply was never used."
         yield _gauge("policy_drift", text, ("vhost",), _single(dict(of.policy_drift)))
         yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
+        text = "1 while the policies that lie there are refused, and others are in force."
+        yield _gauge("policies_refused", text, (), {(): of.policies_refused})
         text = "Spans for OpenTelemetry, by what became of them."
         yield _counter("spans", text, ("result",), _single(dict(of.spans)))
         text = "Messages to webhooks, by what became of them; failed and refused: a try, which is repeated."

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -16,10 +17,12 @@ from dlx_router.admin.console_door import PATHS
 from dlx_router.config.environment.settings import Settings, unknown_variables
 from dlx_router.index.worker import MAX_BYTES
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
+from tests.deploy.test_files import run, tool
 from tools.pages import chart_readme
 
 KUBERNETES = ("1.28", "1.32", "1.36")
 MINIMAL = {"amqp": {"existingSecret": "rabbit"}}
+OWN_SERIES = 'namespace="messaging",job="shop-dlx-router"'
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
@@ -108,8 +111,53 @@ def test_one_router_without_a_shared_key_is_replaced_and_several_roll() -> None:
 
 
 def test_several_replicas_have_a_disruption_budget_and_one_has_none() -> None:
-    assert len(of_kind(rendered(values_of("replicas")), "PodDisruptionBudget")) == 1
+    (budget,) = of_kind(rendered(values_of("replicas")), "PodDisruptionBudget")
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow", "no router is ready while the broker is away"
     assert of_kind(rendered(MINIMAL), "PodDisruptionBudget") == []
+
+
+def test_the_pipeline_judges_signatures_and_goes_where_routers_go() -> None:
+    placed = {"nodeSelector": {"pool": "x"}, "tolerations": [{"operator": "Exists"}]}
+    job = _pipeline({"provenance": {"existingSecret": "key"}, **placed})
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert environment(pod)["DLX_ROUTER_PROVENANCE_KEY_FILE"] == "/etc/dlx-router/provenance/key"
+    mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounted["provenance"] == "/etc/dlx-router/provenance"
+    assert {
+        "name": "provenance",
+        "secret": {"secretName": "key", "items": [{"key": "provenance-key", "path": "key"}]},
+    } in (pod["volumes"])
+    assert {name: pod[name] for name in placed} == placed
+    assert "DLX_ROUTER_PROVENANCE_KEY_FILE" not in environment(
+        _pipeline({})["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    )
+
+
+def test_a_pipeline_of_several_vhosts_is_refused_unless_it_says_which() -> None:
+    for vhosts in ("*", "a,b"):
+        more = {"settings": {"vhosts": vhosts}, "management": {"existingSecret": "m"}}
+        with pytest.raises(helm_python.HelmError, match="archives the journal of one vhost"):
+            _pipeline(more)
+        args = ["pipeline", "ingest", "--archive", "/archive", "--once", "--option", "vhost=a"]
+        _pipeline({**more, "pipeline": {"args": args}})
+
+
+def test_the_pipelines_name_leaves_room_for_those_of_its_jobs() -> None:
+    (job,) = of_kind(rendered({**MINIMAL, "pipeline": PIPELINE}, release="r" * 53), "CronJob")
+    assert len(job["metadata"]["name"]) <= 52
+
+
+PIPELINE = {"enabled": True, "archiveClaim": "archive"}
+
+
+def _pipeline(more: dict[str, Any]) -> dict[str, Any]:
+    (job,) = of_kind(rendered({**MINIMAL, **more, "pipeline": PIPELINE | more.get("pipeline", {})}), "CronJob")
+    return job
+
+
+def test_the_port_listens_where_it_is_asked_to() -> None:
+    assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_HTTP_HOST"] == "0.0.0.0"  # noqa: S104 - of a pod
+    assert environment(pod_of(rendered({**MINIMAL, "settings": {"httpHost": "::"}})))["DLX_ROUTER_HTTP_HOST"] == "::"
 
 
 def test_a_changed_configmap_reaches_the_running_router() -> None:
@@ -214,11 +262,32 @@ def test_alerts_are_the_tested_ones_with_runbooks_and_without_the_disabled() -> 
     rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
     shipped = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
     known = [rule for group in shipped["groups"] for rule in group["rules"]]
-    assert {rule["expr"] for rule in rules} == {
-        rule["expr"] for rule in known if rule.get("alert") != "DeadLetterRateHigh"
-    }
+    plain = [rule["expr"].replace(f"{{{OWN_SERIES}}}", "").replace(f"{OWN_SERIES},", "") for rule in rules]
+    assert {*plain} == {rule["expr"] for rule in known if rule.get("alert") != "DeadLetterRateHigh"}
     down = next(rule for rule in rules if rule.get("alert") == "RouterDown")
     assert down["annotations"]["runbook_url"] == "https://runbooks.example.com/dlx-router#routerdown"
+
+
+def test_alerts_look_at_no_other_installation_where_it_is_known_which_series_are_ours(tmp_path: Path) -> None:
+    """Else one that is down is hidden by another, and what an observer decides raises alerts."""
+    rules = _rules(rendered(values_of("watched")))
+    for rule in rules:
+        names = re.findall(r"dlx_router_[a-z0-9_]+", rule["expr"])
+        assert rule["expr"].count(OWN_SERIES) == len(names)
+    down = next(rule for rule in rules if rule.get("alert") == "RouterDown")
+    assert down["expr"] == f"absent(dlx_router_build_info{{{OWN_SERIES}}})"
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+    run(tool("promtool"), "check", "rules", str(tmp_path / "rules.yaml"))
+    monitoring = {"prometheusRule": {"enabled": True}}
+    assert OWN_SERIES not in str(_rules(rendered({**MINIMAL, "monitoring": monitoring}))), "nobody said which are ours"
+    monitoring["prometheusRule"]["series"] = 'app="a"'  # type: ignore[assignment] - values are of any type
+    texts = [rule["expr"] for rule in _rules(rendered({**MINIMAL, "monitoring": monitoring}))]
+    assert 'absent(dlx_router_build_info{app="a"})' in texts
+
+
+def _rules(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    (made,) = of_kind(objects, "PrometheusRule")
+    return [rule for group in made["spec"]["groups"] for rule in group["rules"]]
 
 
 def test_every_alert_leads_to_its_page_of_the_console_where_there_is_one() -> None:

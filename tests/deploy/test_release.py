@@ -19,7 +19,7 @@ import yaml
 from packaging.utils import canonicalize_name
 
 from dlx_router import __version__
-from tests.deploy.chart import CHART, ROOT
+from tests.deploy.chart import CHART, ROOT, of_kind, pod_of, rendered
 from tools.release.build import CHECKSUMS, STATEMENT
 
 WORKFLOW: Final = ROOT / ".github/workflows/release.yml"
@@ -161,6 +161,36 @@ def test_the_workflow_publishes_what_make_release_built_and_no_other() -> None:
     assert workflow["permissions"] == {"contents": "read"}, "each job asks for what it needs"
     assert not [step for step in steps if "secrets." in json.dumps(step) and "GITHUB_TOKEN" not in json.dumps(step)]
     _run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(WORKFLOW))
+
+
+def test_images_bear_the_names_that_the_chart_asks_for() -> None:
+    """By the version, which is the tag without its v; a pod would wait for another one for ever."""
+    values = {"amqp": {"existingSecret": "rabbit"}, "pipeline": {"enabled": True, "archiveClaim": "archive"}}
+    objects = rendered(values)
+    (job,) = of_kind(objects, "CronJob")
+    pods = pod_of(objects), job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    asked = {pod["containers"][0]["image"] for pod in pods}
+    image = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["image"]
+    (tags,) = [step["with"]["tags"] for step in image["steps"] if "build-push-action" in step.get("uses", "")]
+    (known,) = [step["run"] for step in image["steps"] if "VERSION=" in step.get("run", "")]
+    assert "${GITHUB_REF_NAME#v}" in known
+    published = {
+        tags.replace("${{ matrix.name }}", target["name"]).replace("${{ env.VERSION }}", __version__)
+        for target in image["strategy"]["matrix"]["include"]
+    }
+    assert {tag.rpartition("/")[2] for tag in published} == asked == {*_tags_of_the_dockerfile()}
+
+
+def _tags_of_the_dockerfile() -> list[str]:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    return [line.split("--tag ")[1].split()[0] for line in text.splitlines() if "--tag " in line]
+
+
+def test_a_source_archive_has_all_that_its_readme_asks_for() -> None:
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    names = included["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert {"/.env.example", "/.dockerignore", "/SECURITY.md", "/CONTRIBUTING.md"} <= {*names}
+    assert all((ROOT / name.removeprefix("/")).exists() for name in names)
 
 
 def _json(path: Path) -> Any:

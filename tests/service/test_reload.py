@@ -107,12 +107,14 @@ def test_a_broken_revision_is_refused_whole(amqp: Client, start_router: Start) -
         status, text = router.ask("/readyz")
         assert status == 200, "the old revision does its work"
         assert f"revision {old} stays in force" in text
+        assert router.metric("policies_refused") == 1
         amqp.publish("one", key="work.a")
         assert record(amqp.take("OLD.work.a"))["revision"] == old
     assert "policies.refused" in router.output
     assert 'did you mean \\"max-delivery-attempts\\"' in router.output, "the log says where, what, what now"
     _reload(router, _policy("NEW"), "success")
     assert "stays in force" not in router.ask("/readyz")[1]
+    assert router.metric("policies_refused") == 0
 
 
 def test_a_folder_that_is_gone_changes_nothing(amqp: Client, start_router: Start) -> None:

@@ -15,6 +15,7 @@ INTRO: Final = """# dlx-router
 A dead-letter system for RabbitMQ. Written by tools/pages/chart_readme.py from values.yaml; do not edit.
 
 ```console
+docker build --target router --tag REGISTRY/dlx-router:0.1.0 . && docker push REGISTRY/dlx-router:0.1.0
 kubectl create secret generic rabbit --from-literal=amqp-url=amqp://USER:PASSWORD@HOST:5672/
 helm install dlx-router charts/dlx-router --set image.repository=REGISTRY/dlx-router --set amqp.existingSecret=rabbit \\
   --set-file 'policies.files.orders\\.yaml=orders.yaml'
@@ -25,9 +26,21 @@ helm install dlx-router charts/dlx-router --set image.repository=REGISTRY/dlx-ro
   running routers; a set that does not parse is refused and the old one stays in force. Files of yours come beside
   `default.yaml`, which selects every queue: `--set 'policies.files.default\\.yaml=null'` leaves it out.
 * More than one replica needs `provenance.existingSecret`, and so does a rolling update; without it, or with
-  `index.existingClaim`, the one pod is replaced (`Recreate`), and letters wait in the inbox meanwhile.
+  `index.existingClaim`, the one pod is replaced (`Recreate`), and letters wait in the inbox meanwhile. Give it at the
+  first install, though one replica needs none: [the shared key](#the-shared-key).
 * What cannot work is refused by `helm template` already, with the way out. Upgrade with `--reset-then-reuse-values`
   (Helm 3.14): by `--reuse-values` the defaults of values that are new in a chart are missing, and Helm gives up.
+
+## The shared key
+
+A router alone, without `provenance.existingSecret`, signs what it writes with a key that it keeps in its state queue. Letters that wait
+when a Secret is named later, or when its content is changed, are signed by the key of before: the router does not obey that any
+more, and puts each into quarantine as its wait ends. Nothing is lost, but somebody has to look at them. So, for a change of the key:
+
+1. wait until `sum(dlx_router_waiting)` is 0 and nothing lies in `dlx-router.release`; where letters fail all the time, let policies say
+   `max-delivery-attempts: 1` until then: what dies meanwhile is dead-lettered, and can be redriven;
+2. `kubectl scale deployment/NAME --replicas=0`: two routers with two keys would not obey each other;
+3. `helm upgrade` with the Secret. Letters that lie in dead-letter queues are not affected.
 
 ## Scaling by KEDA
 
@@ -44,6 +57,12 @@ helm install dlx-router charts/dlx-router --set image.repository=REGISTRY/dlx-ro
 
 Give KEDA a user of its own, not the router's. What the chart renders is checked by the tests; it was not tried in a
 cluster with KEDA.
+
+## Alerts
+
+`monitoring.prometheusRule` looks at the series of this release alone where `monitoring.serviceMonitor` is enabled too, or where
+`series` says by which labels they are known: so an installation that fails is not hidden by another one in the same
+Prometheus, and an observer beside it (`settings.observe`) raises no alert of its neighbour.
 
 ## As a sidecar
 

@@ -54,6 +54,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- regexReplaceAll `^\{\{ with \$externalLabels\.dlx_console \}\}\{\{ \. \}\}(.*)\{\{ end \}\}$` . "${1}" }}
 {{- end }}
 
+{{/* Labels by which Prometheus knows the series of this release; "" where nobody can say. */}}
+{{- define "dlx-router.series" -}}
+{{- if .Values.monitoring.prometheusRule.series }}{{ .Values.monitoring.prometheusRule.series }}
+{{- else if .Values.monitoring.serviceMonitor.enabled }}namespace="{{ .Release.Namespace }}",job="{{ include "dlx-router.fullname" . }}"
+{{- end }}
+{{- end }}
+
 {{- define "dlx-router.keda.authentication" -}}
 {{- default (include "dlx-router.fullname" .) .Values.keda.triggerAuthentication }}
 {{- end }}
@@ -98,11 +105,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail "amqp.existingSecret is empty: name the Secret that holds the broker's URL, for example kubectl create secret generic dlx-router-amqp --from-literal=amqp-url=amqp://USER:PASSWORD@HOST:5672/" }}
 {{- end }}
 {{- if and (gt (int .Values.replicaCount) 1) (not .Values.provenance.existingSecret) }}
-{{- fail "replicaCount is more than 1 and provenance.existingSecret is empty: replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32)" }}
+{{- fail "replicaCount is more than 1 and provenance.existingSecret is empty: replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32). Letters that wait were signed by the key of before and would go to quarantine: see chart README, The shared key" }}
 {{- end }}
 {{- if .Values.keda.enabled }}
 {{- if and (gt (int .Values.keda.maxReplicas) 1) (not .Values.provenance.existingSecret) }}
-{{- fail "keda.maxReplicas is more than 1 and provenance.existingSecret is empty: replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32)" }}
+{{- fail "keda.maxReplicas is more than 1 and provenance.existingSecret is empty: replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32). Letters that wait were signed by the key of before and would go to quarantine: see chart README, The shared key" }}
 {{- end }}
 {{- if lt (int .Values.keda.maxReplicas) (int .Values.keda.minReplicas) }}
 {{- fail "keda.maxReplicas is less than keda.minReplicas: raise the one or lower the other" }}
@@ -142,6 +149,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- if and .Values.tls.certKey (not .Values.tls.keyKey) }}
 {{- fail "tls.certKey is set and tls.keyKey is not: a certificate needs its key" }}
+{{- end }}
+{{- if and .Values.pipeline.enabled (or (contains "," .Values.settings.vhosts) (contains "*" .Values.settings.vhosts)) (not (contains "vhost=" (join " " .Values.pipeline.args))) }}
+{{- fail "pipeline.enabled archives the journal of one vhost, and settings.vhosts names several: add --option and vhost=NAME to pipeline.args for the one that you mean, and give each other vhost a CronJob and an archive of its own" }}
 {{- end }}
 {{- if and .Values.pipeline.enabled (not .Values.pipeline.archiveClaim) }}
 {{- fail "pipeline.enabled needs pipeline.archiveClaim: the claim that the archive lies on" }}

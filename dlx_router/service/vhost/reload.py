@@ -139,6 +139,7 @@ class Reloader:
         before, self._current = self._current, loaded
         self._metrics.revision = loaded.policies.revision
         self._metrics.reloads["success"] += 1
+        self._metrics.policies_refused = 0
         self._readiness.drop_note(NOTE)
         for warning in loaded.warnings:
             log.warning(
@@ -155,6 +156,7 @@ class Reloader:
     def _refused(self, errors: Sequence[str]) -> None:
         revision = self._current.policies.revision
         self._metrics.reloads["failure"] += 1
+        self._metrics.policies_refused = 1
         fate = f"revision {revision} stays in force"
         self._readiness.note(NOTE, f"policies changed and were refused, {fate}: {errors[0]}")
         log.error("policies.refused", errors=list(errors[:SHOWN]), more=max(len(errors) - SHOWN, 0), fate=fate)
