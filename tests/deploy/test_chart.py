@@ -126,7 +126,7 @@ def test_the_pipeline_judges_signatures_and_goes_where_routers_go() -> None:
     assert {
         "name": "provenance",
         "secret": {"secretName": "key", "items": [{"key": "provenance-key", "path": "key"}]},
-    } in (pod["volumes"])
+    } in pod["volumes"]
     assert {name: pod[name] for name in placed} == placed
     assert "DLX_ROUTER_PROVENANCE_KEY_FILE" not in environment(
         _pipeline({})["spec"]["jobTemplate"]["spec"]["template"]["spec"]
@@ -156,7 +156,7 @@ def _pipeline(more: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_port_listens_where_it_is_asked_to() -> None:
-    assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_HTTP_HOST"] == "0.0.0.0"  # noqa: S104 - of a pod
+    assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_HTTP_HOST"] == "0.0.0.0"
     assert environment(pod_of(rendered({**MINIMAL, "settings": {"httpHost": "::"}})))["DLX_ROUTER_HTTP_HOST"] == "::"
 
 

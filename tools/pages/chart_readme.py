@@ -33,12 +33,14 @@ helm install dlx-router charts/dlx-router --set image.repository=REGISTRY/dlx-ro
 
 ## The shared key
 
-A router alone, without `provenance.existingSecret`, signs what it writes with a key that it keeps in its state queue. Letters that wait
-when a Secret is named later, or when its content is changed, are signed by the key of before: the router does not obey that any
-more, and puts each into quarantine as its wait ends. Nothing is lost, but somebody has to look at them. So, for a change of the key:
+A router alone, without `provenance.existingSecret`, signs what it writes with a key that it keeps in its state queue.
+Letters that wait when a Secret is named later, or when its content is changed, are signed by the key of before: the
+router does not obey that any more, and puts each into quarantine as its wait ends. Nothing is lost, but somebody has to
+look at them. So, for a change of the key:
 
-1. wait until `sum(dlx_router_waiting)` is 0 and nothing lies in `dlx-router.release`; where letters fail all the time, let policies say
-   `max-delivery-attempts: 1` until then: what dies meanwhile is dead-lettered, and can be redriven;
+1. wait until `sum(dlx_router_waiting)` is 0 and nothing lies in `dlx-router.release`; where letters fail all the
+   time, let policies say `max-delivery-attempts: 1` until then: what dies meanwhile is dead-lettered, and can be
+   redriven;
 2. `kubectl scale deployment/NAME --replicas=0`: two routers with two keys would not obey each other;
 3. `helm upgrade` with the Secret. Letters that lie in dead-letter queues are not affected.
 
@@ -60,9 +62,9 @@ cluster with KEDA.
 
 ## Alerts
 
-`monitoring.prometheusRule` looks at the series of this release alone where `monitoring.serviceMonitor` is enabled too, or where
-`series` says by which labels they are known: so an installation that fails is not hidden by another one in the same
-Prometheus, and an observer beside it (`settings.observe`) raises no alert of its neighbour.
+`monitoring.prometheusRule` looks at the series of this release alone where `monitoring.serviceMonitor` is enabled too,
+or where `series` says by which labels they are known: so an installation that fails is not hidden by another one in the
+same Prometheus, and an observer beside it (`settings.observe`) raises no alert of its neighbour.
 
 ## As a sidecar
 
