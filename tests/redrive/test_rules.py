@@ -117,7 +117,22 @@ def test_the_rate_is_kept_within_one_percent_where_somebody_asks_often(rate: flo
     ],
 )
 def test_which_letters_are_meant(spec: Spec, one: Any, expected: Verdict) -> None:
-    assert Chooser(spec, lambda _letter: False, lambda _letter: "mine").verdict(one) is expected
+    assert Chooser("t1", spec, lambda _letter: False, lambda _letter: "mine").verdict(one) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "redrive_id", "expected"),
+    [
+        (letter(state="retrying", last_death_ms=1), "t1", Verdict.LATER),
+        (letter(state="retrying", last_death_ms=1), "t0", Verdict.TAKE),  # by the redrive before
+        (letter(state="dead", last_death_ms=1), None, Verdict.TAKE),
+        (letter(history=(death(time_s=1),)), "t1", Verdict.TAKE),  # a consumer copied the record of another message
+        (letter(history=()), "t1", Verdict.NO_LETTER),
+    ],
+)
+def test_no_task_means_a_letter_twice(one: Any, redrive_id: str | None, expected: Verdict) -> None:
+    chooser = Chooser("t1", SPEC, lambda _letter: True, lambda _letter: "mine")
+    assert chooser.verdict(one, redrive_id) is expected
 
 
 def test_a_canary_objects_above_its_share_only() -> None:
