@@ -1,5 +1,7 @@
 """`dlx-router letters work`: a program for each letter of a dead-letter queue; its exit code says what becomes of it.
 
+No program is run for a letter that it would not see whole, because its exit code 0 deletes the letter.
+
 Exit: 0 all were done, 1 some were not, 2 wrong use or cannot reach, 130 interrupted. What was leased and not ended
 comes back by itself, whatever ends this program.
 """
@@ -31,18 +33,21 @@ INTERRUPTED: Final = 130
 OK, GONE = 200, 410
 # sysexits.h: EX_DATAERR, EX_TEMPFAIL
 ACTIONS: Final[Mapping[int, str]] = {0: "done", 65: "park", 75: "release"}
+UNSEEN: Final = "not shown to the program (body redacted; see --redacted-bodies), back when their lease ends"
 TOLD: Final = ("id", "failed_queue", "reason", "receives", "until_ms")
+REDACTED: Final = "DLX_LETTER_REDACTED"
 SECRET: Final = ("DLX_ROUTER_API_TOKEN", "DLX_ROUTER_API_TOKEN_FILE")
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What to do with each letter, and with how many."""
+    """What to do with each letter, and with how many. `redacted`: the program may see less than the whole body."""
 
     program: str
     workers: int
     limit: int
     follow: bool
+    redacted: bool = False
 
 
 class _Failed(Exception):
@@ -131,6 +136,9 @@ class _Work:
 
     def _work_off(self, api: Api, letter: Mapping[str, Any]) -> str:
         path = f"/leases/{letter['handle']}"
+        if _is_redacted(letter) and not self._orders.redacted:
+            self._failed.add(letter["id"])
+            return UNSEEN
         code = self._executed(api, path, letter)
         action = ACTIONS.get(code)
         if action is None:
@@ -143,8 +151,9 @@ class _Work:
     def _executed(self, api: Api, path: str, letter: Mapping[str, Any]) -> int:
         """The exit code; while the program runs its letter stays leased."""
         body: bytes | None = b64decode(letter["body"]) if letter.get("body") is not None else b""
-        env = {name: value for name, value in os.environ.items() if name not in SECRET}
+        env = {name: value for name, value in os.environ.items() if name not in {*SECRET, REDACTED}}
         env |= {f"DLX_LETTER_{name.upper()}": _text(letter[name]) for name in TOLD}
+        env |= {REDACTED: "1"} if _is_redacted(letter) else {}
         with subprocess.Popen(self._argv, stdin=subprocess.PIPE, env=env) as process:  # noqa: S603 - no shell  # nosec B603 - as said
             while True:
                 try:
@@ -167,6 +176,12 @@ def _asked(api: Api, path: str, body: Mapping[str, Any], stopping: threading.Eve
             problems = "".join(f"\n  {problem}" for problem in answer.get("problems") or ())
             raise _Failed(f"{answer.get('error') or 'the router does not answer'}{problems}")
         time.sleep(AGAIN_S)
+
+
+def _is_redacted(letter: Mapping[str, Any]) -> bool:
+    """Whether the body is not as it lies in the queue: absent, or without what JSON pointers name."""
+    places = letter.get("redacted") or ()
+    return letter.get("body") is None or any(place.startswith("/") for place in places)
 
 
 def _text(value: object) -> str:

@@ -203,6 +203,14 @@ def work(  # noqa: PLR0913, PLR0917 - each is an option
     known: Annotated[  # noqa: FBT002 - typer makes a flag of it
         bool, typer.Option("--not-a-dead-letter-queue", help="You know that somebody consumes the queue.")
     ] = False,
+    redacted: Annotated[  # noqa: FBT002 - typer makes a flag of it
+        bool,
+        typer.Option(
+            "--redacted-bodies",
+            help="Give the program letters too whose policy redacts the body, with what is left of it; "
+            "DLX_LETTER_REDACTED is 1 then.",
+        ),
+    ] = False,
     url: Url = None,
 ) -> None:
     """Work letters off: lease each, run a program with it, and let its exit code say what becomes of it."""
@@ -210,7 +218,7 @@ def work(  # noqa: PLR0913, PLR0917 - each is an option
 
     asked = {"vhost": vhost, "visibility": visibility, "not_a_dead_letter_queue": known}
     asked |= {"filter": condition} if condition else {}
-    orders = letter_work.Orders(program, workers, limit, follow=follow)
+    orders = letter_work.Orders(program, workers, limit, follow=follow, redacted=redacted)
     raise typer.Exit(letter_work.run(lambda: reach(url), queue, asked, orders))
 
 

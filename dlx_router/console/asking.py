@@ -22,6 +22,7 @@ ZONE: Final = "dlx_zone"
 VHOSTS_S: Final = 10.0  # they are named where a router starts
 A_YEAR_S: Final = 365 * 86_400
 _OF_A_PAGE: Final = frozenset({"cursor", "offset", "format", "list"})
+_NAMES: Final = frozenset({"queue", "vhost"})  # of the broker, where a space at either end makes another name
 _ROLES: Final = ("viewer", "operator", "admin")
 
 
@@ -66,8 +67,9 @@ class Asked:
             self.console.remembered.forget(self.router.name)
 
     def query(self, name: str, default: str = "", most: int = 2000) -> str:
-        """A field of the address."""
-        return self.request.query_params.get(name, default).strip()[:most]
+        """A field of the address without space around it; a queue's or vhost's name as it came."""
+        value = self.request.query_params.get(name, default)
+        return (value if name in _NAMES else value.strip())[:most]
 
     def path(self, path: str, *parts: str, **given: object) -> str:
         """The address of a page about the same router; `parts` are names, in which anything may stand."""

@@ -16,24 +16,31 @@ class Verdict(StrEnum):
 
     TAKE = "take"
     LEAVE = "leave"  # not asked for
-    LATER = "later"  # dead since the cutoff
+    LATER = "later"  # dead since the cutoff, or since this task sent it
     HOMELESS = "homeless"  # nothing says where it failed
     NO_LETTER = "no letter"  # it never died: somebody's living message
 
 
 class Chooser:
-    """`holds(letter)` is the filter, `group_of(letter)` the letter's group; each asked only where the spec needs it."""
+    """`holds(letter)` is the filter, `group_of(letter)` the letter's group; each asked only where the spec needs it.
 
-    def __init__(self, spec: Spec, holds: Callable[[Letter], bool], group_of: Callable[[Letter], str]) -> None:
-        self._spec, self._holds, self._group_of = spec, holds, group_of
+    A task means no letter twice: what it sent and what came back without a router between, as by the work queue's own
+    dead-letter exchange, tells no later death than before, and would be sent for ever.
+    """
+
+    def __init__(
+        self, task_id: str, spec: Spec, holds: Callable[[Letter], bool], group_of: Callable[[Letter], str]
+    ) -> None:
+        self._task_id, self._spec, self._holds, self._group_of = task_id, spec, holds, group_of
         self._ids = frozenset(spec.ids)
 
-    def verdict(self, letter: Letter) -> Verdict:
-        """Whether the task means this letter."""
+    def verdict(self, letter: Letter, redrive_id: str | None = None) -> Verdict:
+        """Whether the task means this letter. `redrive_id`: what sent it last, as the record on it says."""
         spec = self._spec
         if not is_letter(letter):
             return Verdict.NO_LETTER
-        if is_later(letter, spec.cutoff_ms):
+        came_back = letter.state is not None and redrive_id == self._task_id  # else the record is another message's
+        if came_back or is_later(letter, spec.cutoff_ms):
             return Verdict.LATER
         if not self._is_asked_for(letter):
             return Verdict.LEAVE

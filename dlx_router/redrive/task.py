@@ -204,9 +204,12 @@ def changed(task: Task, state: State, now_ms: int, why: str = "") -> Task:
     return replace(task, state=state, why=why, changed_ms=now_ms, change=task.change + 1)
 
 
-def newest(tasks: Iterable[Task]) -> dict[str, Task]:
-    """The tasks by id, each as its newest event says: of the highest term, and in it the highest change."""
-    by_id: dict[str, Task] = {}
+def newest(tasks: Iterable[Task], before: dict[str, Task] | None = None) -> dict[str, Task]:
+    """The tasks by id, each as its newest event says: of the highest term, and in it the highest change.
+
+    `before`: what earlier events said, which is brought up to date; so of a long journal only the newest are kept.
+    """
+    by_id = {} if before is None else before
     for task in tasks:
         known = by_id.get(task.id)
         if known is None or (task.term, task.change) >= (known.term, known.change):

@@ -29,12 +29,13 @@ from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.telemetry.readiness import Readiness
 
 KEY: Final = b"k" * 32
-ANN, OLGA, BOB = "ann-" + "a" * 20, "olga-" + "o" * 20, "bob-" + "b" * 20
+ANN, OLGA, BOB, SID = "ann-" + "a" * 20, "olga-" + "o" * 20, "bob-" + "b" * 20, "sid-" + "s" * 20
 TOKENS: Final = f"""
 tokens:
   - {{name: ann, token: {ANN}, role: viewer}}
   - {{name: olga, token: {OLGA}, role: operator}}
   - {{name: bob, token: {BOB}, role: operator, vhost: b}}
+  - {{name: sid, token: {SID}, role: viewer, match: "orders.#"}}
 """
 MODULES: Final = (queues, groups, letters, searches, status_pages, policies, tasks, leases, sessions)
 REAL: Final = tuple(module.router for module in MODULES)

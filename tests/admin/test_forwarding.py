@@ -16,14 +16,14 @@ from starlette.responses import Response
 
 from dlx_router.admin.api import context, envelope, forwarding, leaders
 from dlx_router.admin.api.answers import PLAIN, Answer, refuse
-from dlx_router.admin.api.context import Given, Operator
+from dlx_router.admin.api.context import Given, Operator, Viewer
 from dlx_router.admin.api.envelope import Answered
 from dlx_router.admin.api.envelope import Request as Handed
 from dlx_router.config.api_access.tokens import LOCAL, Role, caller
 from dlx_router.core.lease_handle import Claims, handle_of
 from dlx_router.core.statemessage import Claim
 from dlx_router.telemetry.wall_clock import wall_ms
-from tests.admin.replicas import ANN, BOB, KEY, OLGA, Leading, Network, Replica
+from tests.admin.replicas import ANN, BOB, KEY, OLGA, SID, Leading, Network, Replica
 from tests.journal.conftest import soon
 
 WHO: Final = caller("olga", Role.OPERATOR)
@@ -509,6 +509,30 @@ async def test_a_change_is_done_once_also_while_another_vhost_has_no_leader_yet(
     assert (status, "'b'" in answer["error"]) == (503, True), "it may be known where nobody leads just now"
     replica.lead("b")
     assert (await replica.ask("POST", "/letters/other/comments", json={"text": "x"}))[0] == 404
+
+
+behind = APIRouter()
+
+
+@behind.get("/policies", include_in_schema=False)
+async def policies_behind(given: Given, _who: Viewer) -> Response:
+    """One that this router's index knows, and one that each does."""
+    row = {"vhost": None, "name": given.router_id, "priority": len(given.router_id)}
+    return Answer({"revision": "r", "policies": [{"vhost": None, "name": "all", "priority": 0}, row]})
+
+
+async def test_policies_behind_the_queues_of_a_scope_are_asked_of_all_who_lead(
+    network: Network, tmp_path: Path
+) -> None:
+    first, second = (Replica(network, tmp_path, name, ("/", "b"), routers=(behind,)) for name in ("first", "second"))
+    first.lead("/", second)
+    second.lead("b", first)
+    for replica in (first, second):
+        status, answer = await replica.ask("GET", "/policies", SID)
+        assert (status, [policy["name"] for policy in answer["policies"]]) == (200, [second.id, first.id, "all"])
+        network.sent.clear()
+        _, whole = await replica.ask("GET", "/policies", OLGA)
+        assert ([policy["name"] for policy in whole["policies"]], network.sent) == (["all", replica.id], [])
 
 
 def test_numbers_are_remembered_as_long_as_they_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:

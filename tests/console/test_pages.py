@@ -503,6 +503,19 @@ async def test_a_dry_run_that_counted_nothing_or_for_a_script_starts_nothing(kin
     assert "/start?" not in page.text
 
 
+async def test_spaces_around_the_name_of_a_queue_are_part_of_it() -> None:
+    liar = Liar()
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/redrive", params={"queue": " q ", "vhost": "plain"})).text
+        form = {"csrf": csrf(page), "queue": " q ", "vhost": "plain", "filter": " true ", "to_queue": "elsewhere "}
+        assert (await client.post("/redrive", data=form)).status_code == 303
+        lists = [(await client.get(path, params={"queue": " q "})).text for path in ("/letters", "/groups", "/explain")]
+    assert ['name="queue" value=" q "' in text for text in (page, *lists)] == [True] * 4
+    ((_, path, spec),) = liar.asked
+    assert (path, spec["queue"], spec["filter"]) == ("/tasks", " q ", "true")
+    assert spec["to"] == {"exchange": "", "routing_key": "elsewhere "}
+
+
 class Unredacted(Liar):
     def answers(self, path: str) -> dict[str, Any] | None:
         answer = super().answers(path)

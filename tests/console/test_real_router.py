@@ -107,6 +107,22 @@ def test_a_filtered_redrive_from_the_form_to_the_letters(desk: Desk) -> None:
     assert desk.amqp.depth("DLQ.flow.orders") == 3
 
 
+@pytest.mark.usefixtures("newest")
+def test_a_redrive_means_the_queue_whose_name_ends_with_a_space_and_no_other(desk: Desk) -> None:
+    desk.kill("blank.orders", 1)
+    desk.kill("blank.orders ", 2)
+    page = desk.web.get("/redrive", params={"queue": "DLQ.blank.orders ", "vhost": desk.vhost.name}).text
+    assert 'name="queue" value="DLQ.blank.orders "' in page
+    form = {"queue": "DLQ.blank.orders ", "vhost": desk.vhost.name, "kind": "discard"}
+    counted = desk.send("/redrive", "/redrive", **form).headers["location"]
+    eventually(lambda: "Type <strong>2</strong>" in desk.web.get(counted).text or None, 20, every=0.2)
+    begun = desk.send(counted, counted.replace("?", "/start?"), letters="2", rate="0")
+    assert begun.status_code == 303, begun.text
+    eventually(lambda: desk.amqp.depth("DLQ.blank.orders ") == 0 or None, 20)
+    assert desk.amqp.depth("DLQ.blank.orders") == 1
+    assert [row["queue"] for row in desk.rows("/tasks", queue="DLQ.blank.orders ")] == ["DLQ.blank.orders "] * 2
+
+
 def test_one_letter_goes_back_by_one_button_and_another_one_changed(desk: Desk) -> None:
     desk.kill("one.orders", 2)
     first, second = (str(letter["id"]) for letter in desk.rows("/letters", queue="one.orders"))

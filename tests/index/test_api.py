@@ -13,6 +13,8 @@ import pytest
 
 from dlx_router.config.api_access.tokens import Role, Tokens, TokensError, caller
 from tests.index.conftest import POLICIES, Desk
+from tests.support.client import Client
+from tests.support.eventually import eventually
 from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 
@@ -55,6 +57,50 @@ def test_off_loopback_a_token_is_asked_for_and_its_role_and_scope_hold(
     assert guarded(VIEWER, "GET", "/status").status_code == 401
     (tmp_path / "tokens.yaml").write_text("tokens: 7", encoding="utf-8")  # a broken file changes nothing
     assert guarded("another-token-of-vic", "GET", "/status").status_code == 200
+
+
+TWO = """
+version: 1
+policies:
+  - name: for-orders
+    match: "orders.#"
+    definition: {max-delivery-attempts: 1}
+  - name: for-payroll
+    match: "payroll.#"
+    definition: {max-delivery-attempts: 1, journal: {redact: [X-Payroll]}}
+"""
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_scoped_token_is_shown_the_policies_behind_its_queues_alone(
+    start_router: Callable[..., Router], amqp: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "tokens.yaml").write_text(TOKENS, encoding="utf-8")
+    env = {"API_TOKENS_FILE": str(tmp_path / "tokens.yaml")}
+    router = start_router(TWO, INDEX_PATH=str(tmp_path / "i"), **env)
+
+    def ask(token: str, path: str = "/policies") -> httpx.Response:
+        url = f"http://127.0.0.1:{router.port}/api/v1{path}"
+        headers = {"authorization": f"Bearer {token}"}
+        return httpx.get(url, headers=headers, trust_env=False, verify=NO_TLS, timeout=20)
+
+    def names(token: str) -> list[str]:
+        answer = ask(token)
+        assert answer.status_code == 200, answer.text
+        return [policy["name"] for policy in answer.json()["policies"]]
+
+    for queue in ("orders.new", "payroll.new"):
+        amqp.queue(queue, dead_letter_exchange="dlx-router.inbox")
+        amqp.publish("a", key=queue)
+        amqp.fail(queue)
+    eventually(lambda: all(f'"{name}.new"' in ask(VIEWER, "/queues").text for name in ("orders", "payroll")), 30)
+    assert names(SCOPED) == ["for-orders"]
+    assert "payroll" not in ask(SCOPED).text
+    assert sorted(names(VIEWER)) == ["for-orders", "for-payroll"]
+    router.stop()
+    router = start_router(TWO, **env)
+    refused = ask(SCOPED)
+    assert (refused.status_code, "/explain" in refused.text, "payroll" in refused.text) == (403, True, False)
 
 
 def test_a_scope_is_of_vhost_and_failed_queue() -> None:

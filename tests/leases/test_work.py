@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,10 @@ import pytest
 from dlx_router.client.worker import LeaseEnded, WorkerError, receive
 from tests.leases.conftest import Bench
 from tests.support.bulk import record
+from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
 
 pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
 
@@ -72,6 +75,32 @@ def test_a_limit_a_wrong_program_and_a_wrong_queue(bench: Bench, tmp_path: Path)
     assert (short.returncode, "5s at least" in short.stderr) == (2, True)
     nothing = work(bench, queue, program, seen, "--exec", "no-such-program")
     assert (nothing.returncode, "no such program" in nothing.stderr) == (2, True)
+
+
+REDACTS = """
+version: 1
+policies:
+  - name: all
+    match: "#"
+    definition: {max-delivery-attempts: 1, journal: {redact: [/card]}}
+"""
+
+
+def test_a_letter_whose_body_is_redacted_is_not_deleted_because_a_program_saw_nothing_of_it(
+    vhost: Vhost, amqp: Client, start_router: Callable[..., Router], tmp_path: Path
+) -> None:
+    bench = Bench(vhost, amqp, start_router(REDACTS))
+    queue = bench.failed("hidden.a", ["card=4711", '{"card": 4711}', '{"cart": 1}'])
+    ended = work(bench, queue, tmp_path, tmp_path, "--exec", "cat", "--visibility", "5s")
+    assert (ended.returncode, ended.stdout) == (1, '{"cart": 1}'), ended.stderr
+    assert "1 done" in ended.stderr
+    assert "2 not shown to the program (body redacted; see --redacted-bodies)" in ended.stderr
+    eventually(lambda: bench.amqp.depth(queue) == 2, 20)
+    command = "sh -c 'cat; echo =$DLX_LETTER_REDACTED'"
+    meant = work(bench, queue, tmp_path, tmp_path, "--exec", command, "--redacted-bodies")
+    assert (meant.returncode, meant.stderr) == (0, "2 done\n")
+    assert sorted(meant.stdout.split()) == ["=1", '{"card":"***"}=1']
+    assert bench.receive(queue) == []
 
 
 async def test_a_loop_over_letters(bench: Bench) -> None:

@@ -3,8 +3,10 @@
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -138,6 +140,51 @@ def test_a_consumer_that_still_fails_ends_the_run_at_the_cutoff(shop: Shop) -> N
         done = shop.ends(shop.start(queue))
         eventually(lambda: len(failed) == 3 and shop.amqp.depth(queue) == 3)
     assert done["counts"]["sent"] == 3
+
+
+def failed_natively(shop: Shop, queue: str, count: int) -> str:
+    """As `Shop.failed`, but the work queue's own dead-letter exchange leads there: no router comes between."""
+    dead = shop.amqp.queue(f"DLQ.{queue}")
+    shop.amqp.queue(queue, dead_letter_exchange="", dead_letter_routing_key=dead)
+    for number in range(count):
+        shop.amqp.publish(f"letter {number}", key=queue, message_id=f"m{number}", headers={"number": number})
+    for _ in range(count):
+        shop.amqp.fail(queue)
+    eventually(lambda: shop.amqp.depth(dead) == count)
+    return dead
+
+
+def have_died(shop: Shop, queue: str, failed: list[bytes], deaths: int, depth: int) -> bool:
+    return len(failed) == deaths and shop.amqp.depth(queue) == depth
+
+
+@pytest.mark.usefixtures("newest")
+def test_letters_that_come_back_without_a_router_between_are_sent_once_by_each_redrive(shop: Shop) -> None:
+    """From the second redrive on they have a record, and that tells no death since the first."""
+    queue = failed_natively(shop, "native.a", 3)
+    with failing(shop, "native.a") as failed:
+        for redrives in (1, 2, 3):
+            done = shop.ends(shop.start(queue))
+            assert done["counts"]["sent"] == 3
+            eventually(partial(have_died, shop, queue, failed, 3 * redrives, 3))
+    assert sorted(failed) == sorted([b"letter 0", b"letter 1", b"letter 2"] * 3)
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_resumed_redrive_sends_what_it_had_not_sent_and_nothing_that_came_back(shop: Shop) -> None:
+    queue = failed_natively(shop, "native.b", 20)
+    with failing(shop, "native.b") as failed:
+        shop.ends(shop.start(queue))
+        eventually(partial(have_died, shop, queue, failed, 20, 20))
+        name = shop.start(queue, rate=5)
+        eventually(lambda: shop.task(name)["counts"]["sent"] >= 2, every=0.1)
+        sent = shop.call("POST", f"/{name}/pause").json()["counts"]["sent"]
+        assert 2 <= sent < 20
+        eventually(partial(have_died, shop, queue, failed, 20 + sent, 20))
+        assert shop.call("POST", f"/{name}/resume").json()["state"] == "running"
+        assert shop.ends(name)["counts"]["sent"] == 20
+        eventually(partial(have_died, shop, queue, failed, 40, 20))
+    assert Counter(failed) == Counter({f"letter {number}".encode(): 2 for number in range(20)})
 
 
 @pytest.mark.usefixtures("newest")

@@ -29,7 +29,7 @@ from dlx_router.redrive.task import (
     of_document,
 )
 from dlx_router.service.redrive.binding_facts import Holding, holding
-from dlx_router.service.redrive.task_log import TaskLog
+from dlx_router.service.redrive.task_log import MAX_KEPT, TaskLog
 from tests.core.core_samples import death, letter
 
 SPEC: Final = Spec("/", "DLQ.a", cutoff_ms=2_000_000)
@@ -117,7 +117,22 @@ def test_the_rate_is_kept_within_one_percent_where_somebody_asks_often(rate: flo
     ],
 )
 def test_which_letters_are_meant(spec: Spec, one: Any, expected: Verdict) -> None:
-    assert Chooser(spec, lambda _letter: False, lambda _letter: "mine").verdict(one) is expected
+    assert Chooser("t1", spec, lambda _letter: False, lambda _letter: "mine").verdict(one) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "redrive_id", "expected"),
+    [
+        (letter(state="retrying", last_death_ms=1), "t1", Verdict.LATER),
+        (letter(state="retrying", last_death_ms=1), "t0", Verdict.TAKE),  # by the redrive before
+        (letter(state="dead", last_death_ms=1), None, Verdict.TAKE),
+        (letter(history=(death(time_s=1),)), "t1", Verdict.TAKE),  # a consumer copied the record of another message
+        (letter(history=()), "t1", Verdict.NO_LETTER),
+    ],
+)
+def test_no_task_means_a_letter_twice(one: Any, redrive_id: str | None, expected: Verdict) -> None:
+    chooser = Chooser("t1", SPEC, lambda _letter: True, lambda _letter: "mine")
+    assert chooser.verdict(one, redrive_id) is expected
 
 
 def test_a_canary_objects_above_its_share_only() -> None:
@@ -179,6 +194,16 @@ def test_what_the_journal_said_before_does_not_open_again_what_is_over() -> None
     later = replace(over, state=State.CANCELLED, term=10, change=1)
     task_log.learn({"t1": later})
     assert (task_log.tasks["t1"], task_log.term) == (later, 11)
+
+
+def test_of_many_tasks_that_the_journal_tells_the_newest_and_the_active_are_kept() -> None:
+    task_log, count = TaskLog("/"), MAX_KEPT + 200
+    over = {f"{at}": replace(TASK, id=f"{at}", state=State.DONE, created_ms=at) for at in range(count)}
+    paused = replace(TASK, id="paused", state=State.PAUSED, created_ms=0)
+    task_log.learn({"1199": over["1199"]})  # of the last minute, read first
+    task_log.learn({**over, "paused": paused})
+    assert len(task_log.tasks) == MAX_KEPT
+    assert {*task_log.tasks} == {"paused", *(f"{at}" for at in range(count - MAX_KEPT + 1, count))}
 
 
 @pytest.mark.parametrize("state", [*State])

@@ -78,7 +78,7 @@ class Forwarding:
         return await self._here(scope_of(scope, request), request.body, receive)
 
     async def _answer(self, scope: Scope, request: Request, receive: Receive) -> Answered:
-        merge = _merge(scope["method"], scope["path"])
+        merge = _merge(scope["method"], scope["path"], request.who)
         vhosts = [] if merge is None else self._wanted(request)
         if merge is not None and not all(map(self._leaders.leads, vhosts)):
             return await self._of_all(scope, request, merge, vhosts, receive)
@@ -249,9 +249,10 @@ async def _tried(ask: Callable[[Request], Awaitable[Answered]], request: Request
         return f"who leads it did not answer within {TOGETHER_S:g} s"
 
 
-def _merge(method: str, path: str) -> Merge | None:
+def _merge(method: str, path: str, who: Caller) -> Merge | None:
     """How answers of several routers become one; None: one router knows all of it."""
-    if method == "GET" and (merge := merging.LISTS.get(path)) is not None:
+    lists = merging.LISTS if who.match is None else merging.LISTS_OF_A_SCOPE
+    if method == "GET" and (merge := lists.get(path)) is not None:
         return merge
     if method == "GET" and _LETTER.fullmatch(path):
         return merging.COPIES

@@ -169,6 +169,13 @@ def _queues(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
     }
 
 
+def _policies(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
+    """Each once, those of the higher priority first, as one router has them."""
+    rows = {(row["vhost"], row["name"]): row for _, document in parts for row in document["policies"]}
+    ordered = sorted(rows.values(), key=lambda row: -row["priority"])
+    return {"revision": parts[0][1]["revision"], "policies": ordered}
+
+
 def _searches(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
     """Each vhost has some tens, so all of them are beside each other."""
     rows = [search for _, document in parts for search in document["searches"]]
@@ -218,6 +225,8 @@ LISTS: Final = {
     "/api/v1/searches": Merge(_same, _lists(_searches)),
     "/api/v1/status-pages": Merge(_same, _lists(_pages)),
 }
+# Any router knows the policies; which of them are behind the queues of a scope, the indexes know.
+LISTS_OF_A_SCOPE: Final = {**LISTS, "/api/v1/policies": Merge(_same, _lists(_policies))}
 COPIES: Final = Merge(_same, _copies)
 ANY: Final = Merge(_same, _any)
 STATUS: Final = Merge(_same, _status)

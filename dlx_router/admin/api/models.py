@@ -237,6 +237,7 @@ class Policies(BaseModel):
 
     revision: str
     policies: list[Policy]
+    missing: Missing = {}  # of a token for some queues, where several routers lead
 
 
 class Explanation(BaseModel):

@@ -1,5 +1,7 @@
 """/policies: what is in force. /explain: what of it holds for a queue."""
 
+import asyncio
+from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -7,7 +9,9 @@ from starlette.responses import Response
 
 from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import Answer, refuse
-from dlx_router.admin.api.context import Given, Viewer
+from dlx_router.admin.api.asking import asked, sees_of
+from dlx_router.admin.api.context import Context, Given, Viewer
+from dlx_router.config.api_access.tokens import Caller
 from dlx_router.config.language.keys import REASONS
 from dlx_router.config.language.value_text import definition_texts, explained, left_out_text
 from dlx_router.core.policy import Policy
@@ -18,13 +22,20 @@ _REASON: Final = rf"^({'|'.join(REASONS)}|application:.+)$"
 
 @router.get("/policies", response_model=models.Policies)
 async def policies(given: Given, who: Viewer) -> Response:
-    """The policies in force, of the vhosts that may be seen."""
+    """The policies in force, of the vhosts that may be seen.
+
+    To a token for some queues only those behind the queues of its scope where letters failed: others name queues that
+    it does not see.
+    """
     attendant = next(iter(given.attendants.values()), None)
     if attendant is None:
         raise refuse(503, "no vhost is served yet", retry_after_s=2)
     shown = [
         _policy(policy) for policy in attendant.policies.policies if policy.vhost is None or who.may_see(policy.vhost)
     ]
+    if who.match is not None:
+        behind = await _behind(given, who)
+        shown = [policy for policy in shown if (policy["vhost"], policy["name"]) in behind]
     return Answer({"revision": attendant.policies.revision, "policies": shown})
 
 
@@ -45,6 +56,27 @@ async def explain(
     document: dict[str, Any] = {"vhost": vhost, "queue": queue, "revision": policies.revision}
     document |= {"policies": explanation.policies, "keys": [row._asdict() for row in explanation.keys]}
     return Answer(document | {"queue_type": queue_type, "left_out": [*map(left_out_text, explanation.left_out)]})
+
+
+async def _behind(given: Context, who: Caller) -> set[tuple[str | None, str]]:
+    """The policies by vhost and name that contribute to what holds for failed queues that the caller sees."""
+    if given.index is None:
+        raise refuse(
+            403, f"token {who.name!r} sees some queues only, and without an index none are known; ask /explain of each"
+        )
+    sees = sees_of(given, who)
+    rows = await asked(given, lambda reader: reader.failed_queues(sees))
+    queues = [(row["vhost"], row["failed_queue"]) for row in rows]
+    return await asyncio.to_thread(_contributing, given, queues)
+
+
+def _contributing(given: Context, queues: Iterable[tuple[str, str]]) -> set[tuple[str | None, str]]:
+    names: set[tuple[str | None, str]] = set()
+    for vhost, queue in queues:
+        attendant = given.attendants[vhost]
+        chain = attendant.policies.chain(vhost=vhost, queue=queue, queue_type=attendant.queue_type(queue))
+        names.update((policy.vhost, policy.name) for policy in chain)
+    return names
 
 
 def _policy(policy: Policy) -> dict[str, Any]:

@@ -70,13 +70,13 @@ def _meant(form: Form) -> dict[str, Any]:
     kind = form.text("kind") or "redrive"
     if kind not in KINDS:
         raise FormError(f"kind: {', '.join(KINDS)}")
-    spec: dict[str, Any] = {"vhost": form.raw("vhost"), "queue": form.text("queue"), "kind": kind}
+    spec: dict[str, Any] = {"vhost": form.raw("vhost"), "queue": form.raw("queue"), "kind": kind}
     spec |= {name: form.text(name) for name in ("group", "filter") if form.text(name)}
     if ids := form.words("ids"):
         spec["ids"] = ids
     if limit := form.whole("limit"):
         spec["limit"] = limit
-    if to := form.text("to_queue"):
+    if to := form.raw("to_queue"):
         spec["to"] = {"exchange": "", "routing_key": to}
     if form.ticked("known"):
         spec["not_a_dead_letter_queue"] = True

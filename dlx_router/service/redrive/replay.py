@@ -34,21 +34,26 @@ NO_FILTERS: Final = 406  # 3.13 until somebody enables its feature flag
 async def recent(link: Link, journal: Journal, key: bytes) -> dict[str, Task]:
     """Tasks at work, found in the last minute of the journal: there is no time to read all of it first."""
     start = datetime.fromtimestamp(int(time.time() - RECENT_S), UTC)
-    latest = newest([task async for batch in of_tasks(link, journal, start) for task in tasks(batch, key)])
+    latest: dict[str, Task] = {}
+    async for batch in of_tasks(link, journal, start):
+        newest(tasks(batch, key), latest)
     return {name: task for name, task in latest.items() if task.state in AT_WORK}
 
 
 async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[[], bool]) -> dict[str, Task]:
-    """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first."""
-    history: list[Task] = []
+    """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first.
+
+    Each is kept once, however many of its events there are: a task at work writes one every two seconds.
+    """
+    latest: dict[str, Task] = {}
     strange = 0
     async for _, batch, mac, version in messages(link, journal, "first", only=TASKS):
-        history += tasks(journal.opened(batch, version, MARK), key)
+        newest(tasks(journal.opened(batch, version, MARK), key), latest)
         strange += bool(batch) and not journal.verified(batch, mac)
         if is_busy():
             await asyncio.sleep(len(batch) / BUSY_BYTES_A_S)
     journal.doubt(strange)
-    return newest(history)
+    return latest
 
 
 async def flock(link: Link, journal: Journal, task: Task) -> Flock:

@@ -58,6 +58,7 @@ class TaskLog:
             if known is None or (task.term, task.change) > (known.term, known.change):
                 self.tasks[name] = task
         self.term = max([self.term, *(task.term + 1 for task in tasks.values())])  # another's clock may be ahead
+        self._forget_oldest()
 
     def see_free(self, queue: str, task_id: str = "") -> None:
         """Conflict where another task than this has the queue."""
@@ -82,10 +83,13 @@ class TaskLog:
 
     def _forget_oldest(self) -> None:
         """The journal keeps them; memory need not."""
-        over = [name for name, task in self.tasks.items() if not task.is_active][: max(len(self.tasks) - MAX_KEPT, 0)]
-        for name in over:
-            del self.tasks[name]
-            self._untold.discard(name)
+        excess = len(self.tasks) - MAX_KEPT
+        if excess <= 0:
+            return
+        over = sorted((task for task in self.tasks.values() if not task.is_active), key=lambda task: task.created_ms)
+        for task in over[:excess]:
+            del self.tasks[task.id]
+            self._untold.discard(task.id)
 
     async def store(self, task: Task) -> None:
         """Remember, and tell the journal. NotLeader where that takes nothing: it is remembered, and not `is_told`."""

@@ -76,7 +76,8 @@ class Tasks:
         tasks = {name: task for name, task in tasks.items() if task.spec.vhost == self.vhost}
         self._task_log.learn(tasks)
         for name in tasks:
-            if self._task_log.tasks[name].state in AT_WORK:
+            known = self._task_log.tasks.get(name)  # of the many that are over some were forgotten
+            if known is not None and known.state in AT_WORK:
                 self._runner.take_over(name, context)
 
     # -- asking -------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class TaskWorker:
         self._out: Link
         self._scan: Scan
         spec = task.spec
-        self._chooser = Chooser(spec, holds, self._group_of)
+        self._chooser = Chooser(task.id, spec, holds, self._group_of)
         self._pace = Pace(spec.rate, spec.ramp, spec.ramp_step_s)
         self._copies = Copies(
             task.id,
@@ -268,7 +268,7 @@ class TaskWorker:
 
     def _consider(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         letter, envelope = decoder.read(delivery, self._place)
-        if not self._is_meant(letter):
+        if not self._is_meant(letter, envelope):
             return
         if self.task.spec.dry_run:
             self._count(letter)
@@ -280,9 +280,9 @@ class TaskWorker:
             if self._sifting and self._todo.is_full:  # else the prefetch bounds it
                 self._scan.pause(paused=True)
 
-    def _is_meant(self, letter: Letter) -> bool:
+    def _is_meant(self, letter: Letter, envelope: Envelope) -> bool:
         """Whether it goes; where not it is counted."""
-        verdict = self._chooser.verdict(letter)
+        verdict = self._chooser.verdict(letter, None if envelope.record is None else envelope.record.redrive_id)
         self._later = verdict in {Verdict.LATER, Verdict.NO_LETTER}
         if verdict is Verdict.NO_LETTER:
             self.counters.not_a_letter()

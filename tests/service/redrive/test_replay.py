@@ -1,10 +1,12 @@
 """What a new leader reads of a journal: every task, and of letters as little as the broker can help it to."""
 
 import asyncio
+import gc
 import itertools
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
 import pika
@@ -80,6 +82,32 @@ async def test_a_leader_learns_of_all_tasks_and_reads_few_letters(vhost: Vhost, 
             assert len(read) >= everything, "and marks"
         else:
             assert 3 <= len(read) < LETTERS, "the broker sends chunks; a filter may let one through that it need not"
+
+
+@pytest.mark.usefixtures("newest")
+async def test_of_a_task_that_told_much_the_newest_event_alone_is_kept(desk: MakeDesk) -> None:
+    """A task at work tells the journal every two seconds, for days."""
+    leader, kept = desk(), list[int]()
+
+    def is_busy() -> bool:
+        kept.append(tasks_in_memory())
+        return False
+
+    async with leader.session() as link:
+        for batch in range(4):
+            for change in range(50 * batch, 50 * batch + 50):
+                entry = replace(task("long"), change=change)
+                leader.journal.record(line(entry, "router-a", KEY), of_task=True)
+            await task_told(leader, replace(task("long"), change=50 * batch + 50))
+        before = tasks_in_memory()
+        tasks = await replay.all_tasks(link, leader.journal, KEY, is_busy)
+    assert {name: newest.change for name, newest in tasks.items()} == {"long": 200}
+    assert len(kept) >= 4
+    assert max(kept) <= before + 10, "not all of the two hundred"
+
+
+def tasks_in_memory() -> int:
+    return sum(type(item) is Task for item in gc.get_objects())
 
 
 @pytest.mark.usefixtures("newest")
