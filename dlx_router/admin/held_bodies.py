@@ -6,8 +6,9 @@ send, a login say, would keep everybody out.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
+FREE_BYTES: Final = 16_384  # of each body: more than a login, a search or a change needs
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -20,7 +21,11 @@ class BodyRefused(Exception):
 
 
 class HeldBodies:
-    """`most` bytes of one, `together` of all that are held."""
+    """`most` bytes of one, `together` of all that are held beyond the first FREE_BYTES of each.
+
+    So whoever sends large bodies slowly keeps out others that do so, and never a small one; the port has a limit of
+    connections, so what is free has a bound too.
+    """
 
     def __init__(self, most: int, together: int) -> None:
         self._most, self._together, self._held = most, together, 0
@@ -28,14 +33,16 @@ class HeldBodies:
     @asynccontextmanager
     async def whole(self, receive: Receive) -> AsyncIterator[bytes]:
         """The body, held until the end of the block. BodyRefused."""
-        body = bytearray()
+        body, counted = bytearray(), 0
         try:
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
                     raise BodyRefused(0, "whoever asked hung up")
                 body += message.get("body", b"")
-                self._held += len(message.get("body", b""))
+                more = max(len(body) - FREE_BYTES, 0) - counted
+                counted += more
+                self._held += more
                 if len(body) > self._most:
                     raise BodyRefused(413, f"at most {self._most} bytes")
                 if self._held > self._together:
@@ -44,4 +51,4 @@ class HeldBodies:
                     break
             yield bytes(body)
         finally:
-            self._held -= len(body)
+            self._held -= counted

@@ -8,6 +8,7 @@ from typing import Any, Final
 from dlx_router.core import fingerprint
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.index import rows
+from dlx_router.telemetry.wall_clock import wall_ms
 
 MAX_CACHED: Final = 50_000
 
@@ -64,6 +65,7 @@ class Numbers:
 
     def _new_group(self, identity: fingerprint.Fingerprint, queue: int, ts_ms: int) -> int:
         """New to us; it may stand in the file."""
+        ts_ms = min(ts_ms, wall_ms())
         self._do(
             "INSERT OR IGNORE INTO groups (id, queue, reason, error_type, frame, message, first_ms, last_ms, deaths)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
@@ -74,15 +76,20 @@ class Numbers:
         return number
 
     def settle(self) -> None:
-        """Write what was counted."""
+        """Write what was counted.
+
+        A death that is yet to come, by a clock that is ahead or by somebody's word, counts as one of now: else a letter
+        of its group would have died again since it was resolved, whenever that is.
+        """
+        now = wall_ms()
         self._connection.executemany(
             "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (grp, place, state) DO UPDATE SET n = n + excluded.n",
             [(*key, n) for key, n in self.counts.items() if n],
         )
         self._connection.executemany(
-            "UPDATE groups SET deaths = deaths + ?, first_ms = min(first_ms, ?), last_ms = max(last_ms, ?)"
+            "UPDATE groups SET deaths = deaths + ?, first_ms = min(first_ms, ?), last_ms = max(min(last_ms, ?), ?)"
             " WHERE number = ?",
-            [(*seen, number) for number, seen in self._seen.items()],
+            [(n, min(first, now), now, min(last, now), number) for number, (n, first, last) in self._seen.items()],
         )
         self.counts.clear()
         self._seen.clear()

@@ -17,6 +17,7 @@ from dlx_router.index.keys import Keys
 from dlx_router.index.rows import STATE_OF, Body, Event, Shared
 from dlx_router.index.shared_lines import SharedLines
 from dlx_router.journal.reading import Row
+from dlx_router.telemetry.wall_clock import wall_ms
 
 _EDITED: Final = "edited"
 MAX_STEPS: Final = 500  # of one letter; the oldest go, the first stays
@@ -33,16 +34,20 @@ _FATE: Final = (
 _FIND: Final = "INSERT INTO found (rowid, text) VALUES (?, ?)"
 _UNFIND: Final = "INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)"
 _KNOWN: Final = (
-    "SELECT id, queue, number, grp, place, state, text, shared FROM letters JOIN events ON letter = number"
-    " WHERE number IN (SELECT value FROM json_each(?))"
+    "SELECT id, queue, number, grp, place, state, text, shared, last_ms, redrives, attempts FROM letters"
+    " JOIN events ON letter = number WHERE number IN (SELECT value FROM json_each(?))"
 )
 
 
 class _Letter:
-    """One that the transaction is about. `before`: its group, place and state in the file, where it stands there."""
+    """One that the transaction is about. `before`: its group, place and state in the file, where it stands there.
+
+    `moment`: time, redrives and attempts of the event that says so.
+    """
 
     __slots__ = (
-        "before", "body", "comments", "found", "line", "notes", "number", "own", "shared", "steps", "text", "where",
+        "before", "body", "comments", "found", "line", "moment", "notes", "number", "own", "shared", "steps", "text",
+        "where",
     )  # fmt: skip
 
     def __init__(
@@ -51,15 +56,25 @@ class _Letter:
         before: tuple[int, int, str] | None = None,
         text: str | None = None,
         shared: int | None = None,
+        moment: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         self.number, self.before, self.found, self.shared = number, before, text, shared
         self.where: tuple[int, int, str] | None = before
+        self.moment = moment
         self.text, _, self.notes = (text or "").partition(comments.MARK)
         self.comments: list[Comment] = []
         self.own: tuple[Any, ...] = ()
         self.line: bytes | Row | None = None
         self.body: Body | None = None
         self.steps: dict[str, tuple[int, _Fate, int | None, str]] = {}
+
+    def is_newer_than(self, moment: tuple[int, int, int]) -> bool:
+        """Whether what holds is later in the letter's life than an event that is later in the stream.
+
+        Only where time and life, which no clock changes, both say so: the clocks of hosts differ. What lies ahead of
+        our clock holds until the next event.
+        """
+        return moment[0] < self.moment[0] <= wall_ms() and moment[1:] <= self.moment[1:]
 
     @property
     def searched(self) -> str:
@@ -116,9 +131,11 @@ class Letters:
         asked = {*letter_ids} - self._asked
         self._asked |= asked
         numbers = json.dumps(self._keys.numbers([rows.key_of(letter_id) for letter_id in asked]))
-        for letter_id, queue, number, group, place, state, text, shared in self._do(_KNOWN, (numbers,)):
+        for letter_id, queue, number, group, place, state, text, shared, *moment in self._do(_KNOWN, (numbers,)):
             if letter_id in asked:  # another one may have the same key
-                self._letters[letter_id, queue] = _Letter(number, (group, place, state), text, shared)
+                last_ms, redrives, attempts = moment
+                where, when = (group, place, state), (last_ms, redrives, attempts)
+                self._letters[letter_id, queue] = _Letter(number, where, text, shared, when)
 
     def take(self, vhost: str, event: Event, line: bytes | Row, signature: str) -> None:
         """An event about a letter, as the line or row that told it; no line: it was imported.
@@ -142,8 +159,14 @@ class Letters:
         before, body = None if letter is None else letter.where, event.body
         kept = line if isinstance(line, Row) else rows.without_body(line, event.own) if line else None
         group = self._group(vhost, fate, event) if before is None or fate.died else before[0]
+        moment = event.ts_ms, shared.columns[4], shared.columns[3]
         if letter is None:
             letter = self._new(name)
+        elif event.ts_ms < letter.moment[0] and letter.is_newer_than(moment):
+            self._step_only(letter, fate, event, step, signature)
+            self._touched[name] = letter
+            return
+        letter.moment = moment
         if body is not None and (body.content is not None or before is None):
             letter.body = body
         if len(event.text) >= len(letter.text):
@@ -153,6 +176,13 @@ class Letters:
         letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
         fate.uses += 1
         self._touched[name] = letter
+        if fate.is_long:
+            self._long.append(letter.number)
+
+    def _step_only(self, letter: _Letter, fate: _Fate, event: Event, step: str, signature: str) -> None:
+        """What came to the journal behind a newer event of its letter: from another router's memory, say."""
+        letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
+        fate.uses += 1
         if fate.is_long:
             self._long.append(letter.number)
 

@@ -198,10 +198,10 @@ class Reader:
         with self._asking() as ask:
             return revisions.newest(ask, vhost)
 
-    def groups_since(self, vhost: str, since_ms: int) -> list[telling.GroupLook]:
-        """Groups of a vhost that had a death from then on."""
+    def groups_since(self, vhost: str, since_ms: int, known: int | None = None) -> list[telling.GroupLook]:
+        """Groups of a vhost that had a death from then on, or are new since `known`; see `telling.groups_since`."""
         with self._asking() as ask:
-            return telling.groups_since(ask, vhost, since_ms, wall_ms())
+            return telling.groups_since(ask, vhost, since_ms, wall_ms(), known)
 
     def parked(self, vhost: str, since_ms: int | None = None) -> tuple[telling.Parked, telling.Parked]:
         """Letters in parking, and those of them that came there since a moment, if one is named; both of one moment."""

@@ -21,12 +21,14 @@ from dlx_router.index.rows import GONE, LYING, ODD, Event, EventError
 from dlx_router.journal.audit import COMMENT
 from dlx_router.journal.packing import FormatError
 from dlx_router.journal.reading import Row, parts
+from dlx_router.telemetry.wall_clock import wall_ms
 
 GROUP_STATES: Final = ("open", "ignored", "resolved")
 SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
 LOOKED_AT: Final = 50_000
 _ORDERS: Final = (SET_GROUP, COMMENT, revisions.IN_FORCE)
+CLOCKS_MS: Final = 2_000  # clocks of hosts differ by no more than that
 PORTION_BYTES: Final = 4 << 20  # of events, in one transaction: some 10,000 of them
 _BAD_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError)
 """What SQLite says to a value that no column takes: nothing of the file is wrong, and each new try would end so."""
@@ -94,9 +96,9 @@ class Store:
         return None if row is None else (row[0], row[1])
 
     def last_ms(self, vhost: str) -> int | None:
-        """Time of the newest event of the last message."""
+        """Time of the last event that was put in; None: none is known, or all of the last portion lie ahead of us."""
         row = self._do("SELECT last_ms FROM streams WHERE vhost = ?", (rows.plain(vhost),)).fetchone()
-        return None if row is None else int(row[0])
+        return None if row is None else int(row[0]) or None
 
     def count(self) -> int:
         """How many letters are in here."""
@@ -133,18 +135,19 @@ class Store:
     def _take(self, vhost: str, portion: Portion, take: Callable[[str, Event, bytes | Row, str], None]) -> int:
         taken, unread, last_ms, last = 0, portion.unread, 0, portion.last
         assert last is not None
+        ahead_ms = wall_ms() + CLOCKS_MS  # what is later than that says nothing of how far this is
         self._letters.recall(event.id for event, _, _ in portion.events if event.shared is not None)
         for event, line, signature in portion.events:
             try:
                 take(vhost, event, line, signature)
-                last_ms = event.ts_ms or last_ms
+                last_ms = event.ts_ms if 0 < event.ts_ms <= ahead_ms else last_ms
                 taken += 1
             except ODD:
                 unread += 1
         self._do(
             "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (vhost) DO UPDATE SET"
             " offset = excluded.offset, digest = excluded.digest, events = events + excluded.events,"
-            " unread = unread + excluded.unread, last_ms = max(last_ms, excluded.last_ms)",
+            " unread = unread + excluded.unread, last_ms = excluded.last_ms",
             (vhost, last.offset, digest(last.body), taken, unread, last_ms),
         )
         self._count(vhost, Counter(signature for _, _, signature in portion.events))

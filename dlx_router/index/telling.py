@@ -14,7 +14,10 @@ Parked = dict[tuple[str, str], int]  # failed queue, group → letters
 
 
 class GroupLook(NamedTuple):
-    """A group as it is now. `resolved_ms`: when somebody said that its cause was gone, 0 where that does not hold."""
+    """A group as it is now. `resolved_ms`: when somebody said that its cause was gone, 0 where that does not hold.
+
+    `number`: in this index; a group that is new to it has a higher one than all before.
+    """
 
     id: str
     failed_queue: str
@@ -27,18 +30,24 @@ class GroupLook(NamedTuple):
     deaths: int
     resolved_ms: int
     ignored: bool
+    number: int = 0
 
 
-def groups_since(ask: Ask, vhost: str, since_ms: int, now_ms: int) -> list[GroupLook]:
-    """Those that had a death from then on, those of the oldest deaths first; where there are as many as that, more."""
+def groups_since(ask: Ask, vhost: str, since_ms: int, now_ms: int, known: int | None = None) -> list[GroupLook]:
+    """Those that had a death from then on, those of the oldest deaths first; where there are as many as that, more.
+
+    `known`: those too that are new to the index since the one with this number, however old their deaths are.
+    """
     sql = (
         "SELECT id, queues.name AS failed_queue, reason, error_type, frame, message, first_ms, last_ms, deaths,"
         " CASE WHEN state = 'resolved' THEN state_ms ELSE 0 END AS resolved_ms,"
-        " state = 'ignored' AND (until_ms IS NULL OR until_ms > :now) AS ignored"
-        " FROM groups JOIN queues ON queues.number = groups.queue WHERE queues.vhost = :vhost AND last_ms >= :since"
+        " state = 'ignored' AND (until_ms IS NULL OR until_ms > :now) AS ignored, groups.number"
+        " FROM groups JOIN queues ON queues.number = groups.queue WHERE queues.vhost = :vhost"
+        " AND (last_ms >= :since OR groups.number > :known)"
         " ORDER BY last_ms, groups.number LIMIT :most"
     )
-    rows = ask(sql, {"vhost": vhost, "since": since_ms, "now": now_ms, "most": MOST_GROUPS}).fetchall()
+    values = {"vhost": vhost, "since": since_ms, "now": now_ms, "known": known, "most": MOST_GROUPS}
+    rows = ask(sql, values).fetchall()
     return [GroupLook(*(row[name] for name in GroupLook._fields)) for row in rows]
 
 

@@ -103,7 +103,7 @@ class Worker:
     def _begin_anew(self, *vhosts: str) -> None:
         """Said before anything is read: whoever needs a whole file must not take this one for that of before."""
         for vhost in vhosts:
-            self._vhosts[vhost] |= {"has_caught_up": False, "empty_looks": 0}
+            self._vhosts[vhost] |= {"has_caught_up": False, "empty_looks": 0, "behind_ms": None}
         self._say()
 
     async def _end(self, vhost: str) -> None:
@@ -119,11 +119,12 @@ class Worker:
                 store = self._opened()
                 await self._read(vhost, store)
             except TopologyError as error:
-                self._vhosts[vhost] |= {"state": "lost", "trouble": str(error)}
+                self._vhosts[vhost] |= {"state": "lost", "trouble": str(error), "behind_ms": None}
                 return
             except _Anew:
                 continue
             except (IndexFileError, sqlite3.OperationalError) as error:
+                self._vhosts[vhost] |= {"behind_ms": None}
                 self._object(str(error))
                 await asyncio.sleep(AGAIN_S)
             except (Damaged, sqlite3.DatabaseError) as error:
@@ -159,7 +160,8 @@ class Worker:
             self._vhosts[vhost] |= {"state": "current", "behind_ms": 0}
             self._vhosts[vhost] |= {"empty_looks": looks, "has_caught_up": has_caught_up}
             return
-        last = messages[-1].offset
+        last, behind = messages[-1].offset, self._vhosts[vhost].get("behind_ms")
+        as_of_ms = None if behind is None else wall_ms() - behind
         while True:
             try:
                 store.apply(vhost, messages)
@@ -169,14 +171,16 @@ class Worker:
                 if not schema.is_passing(error):
                     raise
                 self._object(f"{error}: {self._path}; letters go on, events wait in the journal")
+                self._vhosts[vhost] |= {"state": "reading", "behind_ms": as_of_ms and wall_ms() - as_of_ms}
                 await asyncio.sleep(AGAIN_S)
                 self._make_room(store)
                 messages = _behind(store.position(vhost), messages)
         self._trouble = None
-        behind = wall_ms() - (store.last_ms(vhost) or 0)
-        self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": max(0, behind)}
+        last_ms = store.last_ms(vhost)
+        behind = None if last_ms is None else max(0, wall_ms() - last_ms)
+        self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": behind}
         self._vhosts[vhost] |= {"empty_looks": 0}
-        if 0 <= behind <= CAUGHT_UP_MS:  # a time that is yet to come says nothing of how far this is
+        if behind is not None and behind <= CAUGHT_UP_MS:
             self._vhosts[vhost] |= {"has_caught_up": True}
         self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
 

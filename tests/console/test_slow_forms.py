@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from dlx_router.admin import console_door as door
+from dlx_router.admin.held_bodies import FREE_BYTES, BodyRefused, HeldBodies
 from dlx_router.console import guard
 from dlx_router.console.guard import AT_ONCE
 from tests.console.liar import TOKEN, Liar, browser, console, csrf, logged_in
@@ -51,6 +53,55 @@ async def test_who_sends_slowly_keeps_nobody_out() -> None:
         for task in sending:
             task.cancel()
         await asyncio.gather(*sending, return_exceptions=True)
+
+
+async def test_who_sends_much_and_slowly_keeps_no_login_out() -> None:
+    """Sixteen bodies that were never whole held all that there was to hold: each other form was refused, not they."""
+    app = console(Liar())
+    slow = [Slow() for _ in range(guard.MAX_BODIES_BYTES // guard.MAX_BODY_BYTES + 1)]
+    sending = [asyncio.ensure_future(app(sender.scope, sender.pieces.get, sender.send)) for sender in slow]
+    for sender in slow:
+        sender.give(b"x" * guard.MAX_BODY_BYTES)
+    try:
+        await soon(lambda: not any(sender.pieces.qsize() for sender in slow))
+        login = Slow()
+        login.give(f"token={TOKEN}".encode(), more=False)
+        await app(login.scope, login.pieces.get, login.send)
+        assert login.status == 303
+    finally:
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+
+
+@pytest.mark.parametrize("limits", [(door.MAX_BODY_BYTES, door.MAX_BODIES_BYTES), (100_000, 100_000)])
+async def test_small_bodies_are_taken_whatever_large_ones_hold(limits: tuple[int, int]) -> None:
+    bodies, (most, together) = HeldBodies(*limits), limits
+    large = [Slow() for _ in range(together // most)]
+
+    async def hold(sender: Slow) -> None:
+        async with bodies.whole(sender.pieces.get):
+            raise AssertionError("it is never whole")
+
+    holding = [asyncio.ensure_future(hold(sender)) for sender in large]
+    for sender in large:
+        sender.give(b"x" * most)
+    await soon(lambda: all(sender.pieces.empty() for sender in large))
+    small, middling = Slow(), Slow()
+    for _ in range(3):
+        small.give(b"x" * FREE_BYTES, more=False)
+        async with bodies.whole(small.pieces.get) as body:
+            assert len(body) == FREE_BYTES
+    for sender in (middling, middling):
+        sender.give(b"x" * most)
+    with pytest.raises(BodyRefused) as refused:
+        async with bodies.whole(middling.pieces.get):
+            pass
+    assert refused.value.status in {413, 503}
+    for task in holding:
+        task.cancel()
+    await asyncio.gather(*holding, return_exceptions=True)
+    assert bodies._held == 0
 
 
 async def test_half_a_form_is_none() -> None:

@@ -13,7 +13,9 @@ from dlx_router.core.declaration import Declaration, DeclarationError, error_of,
 from dlx_router.core.letter import Arrival, Death, Declared, First
 from dlx_router.core.outcome import DeadLetter, Retry
 from dlx_router.core.words import Cause
+from dlx_router.journal.events import fragments
 from tests.core.core_samples import NOW, arrived, death, effective, letter, record
+from tests.journal.journal_samples import RULING
 
 DIED: Final = death(reason="application:x")
 
@@ -49,6 +51,14 @@ def test_a_declared_death_is_the_first_of_a_new_letter() -> None:
     assert (letter.reason, letter.failed_queue, letter.declared) == ("application:boom", "work", Declared(never=True))
     assert [(entry.queue, entry.reason, entry.times) for entry in letter.fresh] == [("work", "application:boom", 1)]
     assert (letter.error, letter.first) == ({"type": "E"}, First("work", "shop", ("k", "copy"), "rejected"))
+
+
+def test_messages_that_are_equal_and_are_declared_dead_at_two_times_are_told_twice() -> None:
+    """Without an id of their own they are one letter; only the second tells the next one from a repeated delivery."""
+    first, later = arrived(declaration=SAID), arrived(declaration=SAID, now_ms=NOW + 86_400_000)
+    assert first.id == later.id
+    assert fragments(first, RULING).step == fragments(arrived(declaration=SAID, now_ms=NOW + 1), RULING).step
+    assert fragments(first, RULING).step != fragments(later, RULING).step
 
 
 @pytest.mark.parametrize("times", [1, 7])

@@ -5,17 +5,20 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import httpx
 import pytest
+from fastapi import HTTPException
 
-from dlx_router.admin.api import public
+from dlx_router.admin.api import audited_state, public, searches, status_pages
 from dlx_router.admin.api.context import Context
 from dlx_router.admin.connections import DEADLINE_S
-from dlx_router.broker.address import Login
+from dlx_router.broker.address import Host, Login
+from dlx_router.config.api_access.tokens import LOCAL
 from dlx_router.core.names import Names
 from dlx_router.core.signature import Signature
 from dlx_router.core.status_pages import ACTIONS, MAX_NOTE, MOST, digest_of, left
@@ -24,6 +27,7 @@ from dlx_router.index.reader import Reader
 from dlx_router.index.store import Message, Store
 from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.audit import audit
+from dlx_router.journal.batch import Batch
 from dlx_router.telemetry.readiness import Readiness
 from tests.index.conftest import POLICIES, Desk
 from tests.support.bulk import dying_queue, pour
@@ -315,6 +319,65 @@ def test_a_revoked_page_shows_nothing_however_far_the_index_is_behind(store: Sto
         return [before, await public.status(given, "/", digest) is not None]
 
     assert asyncio.run(statuses()) == [True, False]
+
+
+class Leader:
+    """A vhost that this router leads; what is written comes into its index at once."""
+
+    def __init__(self, store: Store) -> None:
+        self.vhost, self.journal, self.leadership = "/", self, SimpleNamespace(is_ours=True)
+        self.is_on = self.is_working = True
+        self._store, self._offset = store, 100
+
+    def record(self, line: bytes) -> Batch:
+        self._store.apply("/", [Message(self._offset, line, Signature.OK)])
+        self._offset += 1
+        batch = Batch(1)
+        batch.confirm()
+        return batch
+
+
+async def test_nothing_is_revoked_shared_or_deleted_before_the_index_knows_all_that_there_is(
+    store: Store, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Revoked while an index was made anew was "no such page", and the link worked again a little later."""
+    monkeypatch.setattr(audited_state, "CAUGHT_UP_S", 0.1)
+    hosts = [Host("127.0.0.1", 1)]
+    index = Supervisor(file, "dlx-router.journal", lambda _vhost: (hosts, Login("", ""), None), Readiness())
+    leader: Any = Leader(store)
+    given = Context("r", Names("dlx-router"), {"/": leader}, index)
+    index.lead("/", ours=True)
+
+    def changes() -> list[Coroutine[Any, Any, Any]]:
+        return [
+            status_pages.revoke(given, LOCAL, "g0"),
+            status_pages.share(given, LOCAL, "g0", status_pages.NewStatusPage(note="")),
+            searches.delete(given, LOCAL, "s0", "/"),
+            searches.save(given, LOCAL, searches.SaveLetters(**a_search())),
+        ]
+
+    async def refusals() -> list[tuple[int, Any]]:
+        found = []
+        for change in changes():
+            with pytest.raises(HTTPException) as refused:
+                await change
+            found.append((refused.value.status_code, (refused.value.headers or {}).get("retry-after")))
+        return found
+
+    index.status = {"vhosts": {"/": {"has_caught_up": False}}}
+    assert await refusals() == [(503, "2")] * 4
+    store.apply("/", [Message(0, shared(0), Signature.OK)])
+    assert (await refusals())[0] == (503, "2"), "it may have been shared again since"
+    index.status = {"vhosts": {"/": {"has_caught_up": True}}}
+    answer = await status_pages.revoke(given, LOCAL, "g0")
+    assert (answer.status_code, await public.status(given, "/", digest_of("0"))) == (200, None)
+    with pytest.raises(HTTPException, match="404"):
+        await status_pages.revoke(given, LOCAL, "g0")
+    assert (await searches.save(given, LOCAL, searches.SaveLetters(**a_search()))).status_code == 201
+
+
+def a_search() -> dict[str, Any]:
+    return {"name": "Late", "page": "letters", "filter": {"queue": "q"}}
 
 
 def test_deaths_of_a_group_that_is_not_known_are_none(store: Store, file: Path) -> None:

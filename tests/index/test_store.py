@@ -114,6 +114,58 @@ def test_what_a_task_sent_and_died_again_came_back(store: Store, file: Path) -> 
     assert Reader(file).came_back(["t1"], elsewhere=True) == {"t1": 2}
 
 
+def journey(file: Path, number: int = 1) -> list[str]:
+    (whole,) = Reader(file).letter(f"{number:032x}", EVERYTHING)
+    return [step["kind"] for step in whole["journey"]]
+
+
+@pytest.mark.parametrize("written", [b"".join, rows_of], ids=["lines", "rows"])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_letter_that_died_again_before_its_redrive_was_sure_is_dead(
+    store: Store,
+    file: Path,
+    written: Callable[[list[bytes]], bytes],
+    together: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    """Another replica tells the death within milliseconds, who sent the letter tells that once it is confirmed."""
+    lines = [told(1), told(1, redrives=1, at=1005), sent_by("t1", 1, 1000)]
+    messages = [written(lines)] if together else [written([each]) for each in lines]
+    store.apply("/", [Message(number, body) for number, body in enumerate(messages)])
+    store.apply("/", [Message(9, written(lines[2:]))])
+    (row,) = everything(file)
+    assert (row["state"], row["redrives"], row["last_ms"]) == ("dead", 1, NOW + 1005)
+    assert row["newest"][:2] == ["dead_lettered", NOW + 1005]
+    assert journey(file) == ["dead_lettered", "redriven", "dead_lettered"]
+    (group,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+    assert (group["deaths"], group["states"]) == (2, {"dead": 1})
+    assert Reader(file).came_back(["t1"], elsewhere=False) == {"t1": 1}
+    store.apply("/", [Message(10, sent_by("t2", 1, 2000))])
+    assert everything(file)[0]["state"] == "redriven"
+
+
+def decided(kind: str, at: int, attempts: int) -> bytes:
+    ruling = RULING._replace(kind=kind, attempts=attempts)
+    return line(letter(id=f"{1:032x}", failed_queue="orders"), ruling, now_ms=NOW + at)
+
+
+def test_a_death_that_is_told_late_counts_and_moves_nothing(store: Store, file: Path) -> None:
+    """A replica's journal was away for ten minutes; what it had to tell comes behind what others told since."""
+    store.apply("/", [Message(0, decided("dead_lettered", 600_000, 3)), Message(1, decided("retried", 0, 1))])
+    store.apply("/", [Message(2, decided("retried", 300_000, 2))])
+    assert [(row["state"], row["attempts"]) for row in everything(file)] == [("dead", 3)]
+    assert journey(file) == ["retried", "retried", "dead_lettered"]
+    (group,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+    assert (group["deaths"], group["states"], group["first_ms"]) == (3, {"dead": 1}, NOW)
+
+
+def test_a_host_whose_clock_is_ahead_does_not_have_the_last_word(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, decided("retried", 3_600_000, 1)), Message(1, decided("dead_lettered", 5_000, 2))])
+    assert [row["state"] for row in everything(file)] == ["dead"]
+    ahead = line(letter(id=f"{1:032x}", failed_queue="orders"), RULING._replace(kind="parked", attempts=9), 2**52)
+    store.apply("/", [Message(2, ahead), Message(3, decided("discarded", 9_000, 0))])
+    assert [row["state"] for row in everything(file)] == ["discarded"]
+
+
 def test_what_a_task_sent_is_looked_for_by_its_task_whatever_else_is_there(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(1) + sent_by("t1", 1, 10) + told(1, redrives=1, at=20))])
     asked = schema.open_reader(file)

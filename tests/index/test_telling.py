@@ -6,8 +6,9 @@ from dlx_router.core.signature import Signature
 from dlx_router.index.reader import Reader
 from dlx_router.index.store import Message, Store
 from dlx_router.journal.audit import audit
-from tests.core.core_samples import NOW
-from tests.journal.journal_samples import told
+from dlx_router.telemetry.wall_clock import wall_ms
+from tests.core.core_samples import NOW, letter
+from tests.journal.journal_samples import RULING, line, told
 
 
 def test_a_group_is_seen_from_its_last_death_on_and_by_its_vhost(store: Store, file: Path) -> None:
@@ -19,6 +20,31 @@ def test_a_group_is_seen_from_its_last_death_on_and_by_its_vhost(store: Store, f
     assert (second.failed_queue, second.first_ms, second.last_ms, second.deaths) == ("orders", NOW, NOW + 50, 2)
     assert [group.failed_queue for group in reader.groups_since("/", NOW + 60)] == ["mail"]
     assert [group.first_ms for group in reader.groups_since("shop", 0)] == [NOW + 10]
+
+
+def test_a_group_that_is_new_to_the_index_is_seen_however_old_its_death_is(store: Store, file: Path) -> None:
+    """A replica's journal was away, and its memory of that time comes later than what others told since."""
+    store.apply("/", [Message(0, told(1, at=3_600_000))])
+    reader = Reader(file)
+    (first,) = reader.groups_since("/", 0)
+    store.apply("/", [Message(1, told(2, queue="late", at=0))])
+    assert [group.failed_queue for group in reader.groups_since("/", NOW + 3_500_000)] == ["orders"]
+    since = reader.groups_since("/", NOW + 3_500_000, first.number)
+    assert [group.failed_queue for group in since] == ["late", "orders"]
+
+
+def test_a_death_that_is_yet_to_come_counts_as_one_of_now(store: Store, file: Path) -> None:
+    """Else its group has died again since whatever is said of it."""
+    died = line(letter(id="f" * 32, failed_queue="orders"), RULING, now_ms=2**52)
+    store.apply("/", [Message(0, died), Message(1, told(1))])
+    (seen,) = Reader(file).groups_since("/", 0)
+    assert (seen.first_ms, seen.deaths) == (NOW, 2)
+    assert NOW < seen.last_ms <= wall_ms()
+    details = {"group": seen.id, "state": "resolved"}
+    store.apply("/", [Message(2, audit("r", "/", actor="a", action="group.set", details=details, ts_ms=wall_ms() + 1))])
+    row = Reader(file).group(seen.id, lambda _vhost, _queue: True)
+    assert row is not None
+    assert row["state"] == "resolved"
 
 
 def test_a_group_says_since_when_it_is_resolved_and_whether_it_is_ignored(store: Store, file: Path) -> None:

@@ -153,6 +153,38 @@ def test_a_flock_counts_letters_once_and_only_deaths_after_they_were_sent() -> N
     assert (flock.sent, flock.dead) == (1, 1)
 
 
+@pytest.mark.parametrize("redrives", [{}, {"redrives": 1}])
+def test_a_death_that_is_told_before_its_letter_is_told_as_sent_is_one(redrives: dict[str, int]) -> None:
+    """Another replica tells it at once, who sent it once it is confirmed: a canary of dead letters only passed."""
+    flock = Flock("t1")
+    sent = {"kind": "redriven", "redrive_id": "t1", "failed_queue": "q", **redrives}
+    dead = {"kind": "dead_lettered", "failed_queue": "q", **redrives}
+    for name, died_ms in (("again", 1005), ("before", 900)):
+        own = {"id": name} if redrives == {} or name == "again" else {"id": name, "redrives": 0}
+        flock.hear({**dead, **own, "ts_ms": died_ms})
+        flock.hear({**sent, "id": name, "ts_ms": 1000})
+    assert (flock.sent, flock.dead) == (2, 1)
+
+
+def test_clocks_that_differ_hide_no_death_and_invent_none() -> None:
+    flock = Flock("t1")
+    for name, redrives, died_ms in (("behind", 1, 800), ("late", 0, 1200)):
+        own = {"id": name, "failed_queue": "q"}
+        flock.hear({"kind": "redriven", "redrive_id": "t1", **own, "redrives": 1, "ts_ms": 1000})
+        flock.hear({"kind": "dead_lettered", **own, "redrives": redrives, "ts_ms": died_ms})
+    assert (flock.sent, flock.dead) == (2, 1)
+
+
+def test_numbers_that_are_none_stop_nobody_who_counts_letters() -> None:
+    flock = Flock("t1")
+    for odd in ("x", None, [1], {"a": 1}, 1.5):
+        own = {"id": "a", "failed_queue": "q", "redrives": odd, "ts_ms": odd}
+        flock.hear({"kind": "dead_lettered", **own})
+        flock.hear({"kind": "redriven", "redrive_id": "t1", **own})
+        flock.hear({"kind": "dead_lettered", **own})
+    assert (flock.sent, flock.dead) == (1, 1)
+
+
 @pytest.mark.parametrize("kind", ["redriven", "discarded", "parked"])
 def test_whatever_a_task_does_to_letters_counts_and_is_no_death(kind: str) -> None:
     flock = Flock("t1")

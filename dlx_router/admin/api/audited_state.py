@@ -11,10 +11,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from fastapi import HTTPException
 
+from dlx_router.admin.api.answers import refuse
 from dlx_router.admin.api.asking import asked
 from dlx_router.admin.api.context import Context
 
 SEEN_S: Final = 5.0
+CAUGHT_UP_S: Final = 3.0  # a connection ends after 10, and a change has to be written and read meanwhile
 LOOK_S: Final = 0.05
 T = TypeVar("T")
 
@@ -31,6 +33,18 @@ class AuditedState(Generic[T]):
         """Held by whoever looks at what there is and changes it."""
         lock: asyncio.Lock = given.extras.setdefault(f"changing {self.name}", asyncio.Lock())
         return lock
+
+    async def await_caught_up(self, given: Context, vhost: str) -> None:
+        """Until the index has read the journal to its end: what it lacks may be what is to be changed.
+
+        503 where that takes longer: who has just begun to lead is waited for, and no index that is made anew.
+        """
+        deadline = asyncio.get_running_loop().time() + CAUGHT_UP_S
+        while given.index is not None and not given.index.has_caught_up(vhost):
+            if asyncio.get_running_loop().time() > deadline:
+                why = f"the index still reads the journal of vhost {vhost!r}: not all {self.name} are known; ask again"
+                raise refuse(503, why, retry_after_s=2)
+            await asyncio.sleep(LOOK_S)
 
     async def known(self, given: Context, vhost: str) -> T:
         """What the index knows, worked out beside the event loop: audits may be many. Raises as `asked` does."""

@@ -125,6 +125,7 @@ async def save(
     """Save one. The journal has it when this answers, and the index almost always."""
     _require_readable(wanted.name)
     given.led(wanted.vhost, who)
+    await _STATE.await_caught_up(given, wanted.vhost)
     async with _STATE.changing(given):
         known, name = await _STATE.known(given, wanted.vhost), wanted.name.strip(" ")
         asks = wanted.filter.model_dump(exclude_none=True)
@@ -140,6 +141,7 @@ async def save(
 async def delete(given: Given, who: Operator, search_id: str, vhost: OfVhost = "/") -> Response:
     """Delete one; the answer is what it was."""
     given.led(vhost, who)
+    await _STATE.await_caught_up(given, vhost)
     async with _STATE.changing(given):
         gone = (await _STATE.known(given, vhost)).searches.get(search_id)
         if gone is None or not _may_see(who, vhost, gone):

@@ -8,7 +8,7 @@ the other.
 import secrets
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, HTTPException, Path
 from pydantic import BaseModel, Field, StrictBool
 from starlette.responses import Response
 
@@ -26,6 +26,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 router = APIRouter(tags=["status pages"])
 
 MAX_BY: Final = 80
+NOT_FOUND: Final = 404
 _STATE: Final = AuditedState("status pages", ACTIONS, status_pages.left)
 _SHARING: Final = ("by", "shared_ms", "note", "shows_error")
 GroupId = Annotated[str, Path(max_length=64)]
@@ -107,10 +108,11 @@ async def share(given: Given, who: Operator, group_id: GroupId, wanted: NewStatu
     """Make a link. It is in this answer and nowhere else: who loses it revokes it and makes another."""
     if not given.has_console:
         raise refuse(409, "DLX_ROUTER_CONSOLE=off: this router shows no pages, so nobody could read this one")
-    row = await group_row(given, who, group_id)
+    row = await _row_to_share(given, who, group_id)
     vhost, token = row["vhost"], secrets.token_urlsafe(status_pages.TOKEN_BYTES)
     whose, by = (row["id"], row["failed_queue"], row["reason"] or ""), who.name[:MAX_BY]
     made = SharedPage(digest_of(token), *whose, wanted.note.strip(), wanted.shows_error, by, wall_ms())
+    await _STATE.await_caught_up(given, vhost)
     async with _STATE.changing(given):
         _check(await _STATE.known(given, vhost), made, vhost)
         await given.audit(who, vhost, SHARED, {"page": made.document})
@@ -124,6 +126,9 @@ async def share(given: Given, who: Operator, group_id: GroupId, wanted: NewStatu
 @router.delete("/groups/{group_id}/status-page", response_model=StatusPage)
 async def revoke(given: Given, who: Operator, group_id: GroupId) -> Response:
     """The link shows nothing any more; the answer is what the page was."""
+    known = await _of_group(given, who, group_id)
+    for vhost in [vhost for vhost, _ in known] or _led(given, who):
+        await _STATE.await_caught_up(given, vhost)  # else a page that is yet to be read would be shown again
     async with _STATE.changing(given):
         gone = await _of_group(given, who, group_id)
         if not gone:
@@ -145,6 +150,18 @@ async def public_status(given: Given, who: Viewer, token: Annotated[str, Path(ma
     if known != led:  # a page that was revoked since would still show
         raise refuse(503, public.LATER)
     raise refuse(404, public.NOTHING)
+
+
+async def _row_to_share(given: Context, who: Caller, group_id: str) -> dict[str, Any]:
+    """The group; 404 only where the index knows all there is to know."""
+    try:
+        return await group_row(given, who, group_id)
+    except HTTPException as error:
+        if error.status_code != NOT_FOUND:
+            raise
+    for vhost in _led(given, who):
+        await _STATE.await_caught_up(given, vhost)
+    return await group_row(given, who, group_id)
 
 
 async def _revoke(given: Context, who: Caller, vhost: str, gone: SharedPage) -> None:

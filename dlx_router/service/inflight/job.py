@@ -45,6 +45,7 @@ class Job:
         "nacks",
         "policy",
         "props",
+        "published_ms",
         "raw",
         "resource",
         "route",
@@ -55,6 +56,7 @@ class Job:
     )
 
     span: Any
+    published_ms: int
 
     def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float, in_force: InForce) -> None:
         self.consumer = consumer
@@ -81,7 +83,7 @@ class Job:
         self.added = b""  # by a compiled route: the header table, but for the stamp
         self.key: Key | None = None
         self.props: Any = None
-        # `span` is set by tracing.py only, and not here: it must cost nothing where there are no traces.
+        # `span` is set by tracing.py only, `published_ms` by redrive tasks only: elsewhere they must cost nothing.
 
     @property
     def target(self) -> Destination:

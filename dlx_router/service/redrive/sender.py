@@ -97,6 +97,7 @@ class Sender:
             self.rests()
         if self._spec.kind is Kind.DISCARD:
             self.pending += 1
+            job.published_ms = wall_ms()
             self._record_events(job)
             return
         key = ""
@@ -113,6 +114,7 @@ class Sender:
     def _publish(self, job: Job) -> None:
         try:
             exchange, key, section = self._encoder.write(job, self._publisher.stamp())
+            job.published_ms = wall_ms()  # from now on it may die again, before the broker's confirm comes
             self._publisher.publish(job, exchange, key, section, job.delivery.body)
             self.pending += 1
             self.flying += 1
@@ -134,7 +136,7 @@ class Sender:
         self.flying -= letters
 
     def _record_events(self, job: Job) -> None:
-        lines = self._copies.events(job, wall_ms())
+        lines = self._copies.events(job, job.published_ms)
         record = partial(self._context.journal.record, of_task=self._copies.tell_tasks)
         job.batches = tuple(map(record, lines))
         once_sure(job, self._ended)

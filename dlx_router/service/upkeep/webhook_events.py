@@ -41,6 +41,7 @@ class VhostEvents:
     def __init__(self, vhost: str, began_ms: int) -> None:
         self.vhost, self.began_ms = vhost, began_ms
         self.since_ms = 0  # from when on groups are to be looked at
+        self.newest = 0  # number of the group that came to the index last: what comes late may be older than that
         self._surges, self._notified = Surges(), _Keys()
         self._parked: Parked | None = None
         self._open: set[str] = set()
@@ -49,11 +50,9 @@ class VhostEvents:
         return max(self.began_ms, now_ms - GIVE_UP_MS)
 
     def groups(self, looks: Sequence[GroupLook], now_ms: int, steady_ms: int) -> Iterator[Notice]:
-        """Of the groups that had a death since `since_ms`, in the order of their last deaths."""
+        """Of the groups that had a death since `since_ms` or came after `newest`, in the order of their last deaths."""
         floor = self._floor_ms(now_ms)
-        if looks:
-            last, is_all = looks[-1].last_ms, len(looks) < MOST_GROUPS
-            self.since_ms = max(self.since_ms, last - OVERLAP_MS) if is_all else max(self.since_ms + 1, last)
+        self._advance(looks, now_ms)
         for group in looks:
             surge = self._surges.seen(group.id, group.deaths, steady_ms)
             if group.ignored:
@@ -66,6 +65,16 @@ class VhostEvents:
             if surge is not None:
                 rate = {"deaths_5min": surge.deaths, "usual_5min": round(surge.usual, 1)}
                 yield self._of_group("group.surged", group, f"{group.id} {steady_ms}", rate)
+
+    def _advance(self, looks: Sequence[GroupLook], now_ms: int) -> None:
+        """Where the next look begins: where this one saw all, not ahead of the clock, whatever times events have."""
+        if looks:
+            last, is_all = looks[-1].last_ms, len(looks) < MOST_GROUPS
+            if is_all:
+                self.since_ms = min(max(self.since_ms, min(last, now_ms) - OVERLAP_MS), now_ms)
+            else:
+                self.since_ms = max(self.since_ms + 1, last)
+            self.newest = max(self.newest, *(group.number for group in looks))
 
     def _of_group(self, kind: str, group: GroupLook, key: str, more: Mapping[str, Any]) -> Notice:
         error = {name: shortened(getattr(group, name)) for name in ("reason", "error_type", "message", "frame")}
@@ -83,8 +92,8 @@ class VhostEvents:
                 yield Notice("letter.parked", self.vhost, group, (queue,), item)
 
     def forget_counts(self) -> None:
-        """The index is being made anew: what it counts meanwhile says nothing."""
-        self._parked = None
+        """The index is being made anew: what it counts meanwhile says nothing, and its numbers begin anew."""
+        self._parked, self.newest = None, 0
 
     def breakers(self, states: Mapping[str, str], steady_ms: int) -> Iterator[Notice]:
         """A breaker that tries, half-open, is told when it is closed or open again."""

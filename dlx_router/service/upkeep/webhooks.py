@@ -170,7 +170,7 @@ class Webhooks:
         states, tasks = runner.breakers(), _tasks(runner)
 
         def compared() -> None:
-            groups, now, steady = reader.groups_since(vhost, events.since_ms), wall_ms(), steady_ms()
+            groups, now, steady = reader.groups_since(vhost, events.since_ms, events.newest), wall_ms(), steady_ms()
             parked, missed = self._parked(led, vhost)
             notices: list[Notice] = [*events.groups(groups, now, steady), *events.parked(parked, missed)]
             notices += [*events.breakers(states, steady), *events.tasks(tasks, now)]

@@ -21,6 +21,7 @@ from dlx_router.redrive.task import Counts, Kind, Spec
 from dlx_router.service.redrive.counters import Counters
 from dlx_router.service.redrive.sender import WINDOW, Sender
 from dlx_router.service.redrive.worker import HALTED_S, TaskWorker
+from dlx_router.telemetry import wall_clock
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
 
@@ -67,7 +68,8 @@ def sender(writer: Journal, settled: list[int], lines: int = 1) -> tuple[Sender,
         return True
 
     consumer = SimpleNamespace(settle=settle)
-    return made, lambda tag: SimpleNamespace(consumer=consumer, delivery=SimpleNamespace(tag=tag), batches=())
+    job = {"consumer": consumer, "batches": (), "published_ms": 0}
+    return made, lambda tag: SimpleNamespace(**job, delivery=SimpleNamespace(tag=tag))
 
 
 @pytest.mark.parametrize("mode", [Mode.BEST_EFFORT, Mode.REQUIRED])
@@ -113,6 +115,47 @@ async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_b
     await soon(lambda: time.monotonic() > begun + 0.1)
     sends._confirmed([letter(1)])
     assert begun + 0.1 + HALTED_S <= worker._patient_until(begun) < begun + 10, "its event is"
+
+
+class Copies:
+    """Remembers as of when it is asked for events."""
+
+    tell_tasks = False
+
+    def __init__(self) -> None:
+        self.times_ms: list[int] = []
+
+    def address(self, _job: Any, _key: str) -> None:
+        pass
+
+    def events(self, _job: Any, now_ms: int) -> list[bytes]:
+        self.times_ms.append(now_ms)
+        return [LINE]
+
+
+@pytest.mark.parametrize("kind", [Kind.PARK, Kind.DISCARD])
+async def test_a_letter_is_told_as_sent_at_the_time_when_it_was_not_when_that_was_sure(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have died again by then, which another router tells by its own clock."""
+    clock = SimpleNamespace(time=lambda: 1_700_000_000.0)
+    monkeypatch.setattr(wall_clock, "time", clock)
+    writer = journal()
+    stream = Stream(writer)
+    sends, letter = sender(writer, [])
+    copies: Any = Copies()
+    encoder: Any = SimpleNamespace(write=lambda _job, _stamp: ("", "", b""))
+    publisher: Any = SimpleNamespace(stamp=lambda: b"", publish=lambda *_: None)
+    sends._spec = Spec("/", "DLQ", kind=kind)
+    sends._copies, sends._encoder, sends._publisher = copies, encoder, publisher
+    job = letter(1)
+    job.delivery.body = b""
+    await sends.send(job)
+    clock.time = lambda: 1_700_000_005.0
+    if kind is Kind.PARK:
+        sends._confirmed([job])
+    stream.confirm()
+    assert copies.times_ms == [1_700_000_000_000]
 
 
 async def answered(writer: Journal) -> str:

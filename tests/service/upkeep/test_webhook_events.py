@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dlx_router.core.notices import Notice
 from dlx_router.index.telling import MOST_GROUPS, GroupLook
 from dlx_router.redrive.task import Counts, Kind, Spec, State, Task
-from dlx_router.service.upkeep.webhook_events import PATIENCE_MS, ReadinessEvents, VhostEvents
+from dlx_router.service.upkeep.webhook_events import OVERLAP_MS, PATIENCE_MS, ReadinessEvents, VhostEvents
 
 BEGAN: Final = 1_700_000_000_000
 DAY: Final = 86_400_000
@@ -66,6 +66,36 @@ def test_where_there_are_more_groups_than_one_answer_has_the_next_look_goes_on()
         if len(page) < MOST_GROUPS:
             break
     assert keys == [entry.id for entry in every]
+
+
+def test_an_event_from_the_future_keeps_no_group_from_being_told() -> None:
+    """A host's clock was ahead, or somebody wrote so: from then on the index was asked for what came after that."""
+    for ahead in (DAY, 2**52):
+        events, now = VhostEvents("/", BEGAN), BEGAN + 1000
+        assert kinds(look(events, group("ahead", BEGAN + ahead), now=now)) == ["group.opened"]
+        assert events.since_ms == now - OVERLAP_MS
+        for later in (BEGAN + 2000, BEGAN + 90_000):
+            late = group(f"at {later}", later)
+            assert late.last_ms >= events.since_ms, "it is in the next answer"
+            (notice,) = look(events, group("ahead", BEGAN + ahead), late, now=later + 1000)
+            assert notice.key == late.id
+
+
+def test_a_clock_that_was_ahead_and_is_right_again_leaves_nothing_out() -> None:
+    events = VhostEvents("/", BEGAN)
+    look(events, group("a", BEGAN + DAY), now=BEGAN + DAY)
+    look(events, group("a", BEGAN + DAY), now=BEGAN + 1000)
+    assert events.since_ms <= BEGAN + 1000
+
+
+def test_the_next_look_asks_for_groups_that_are_new_to_the_index_too() -> None:
+    events = VhostEvents("/", BEGAN)
+    look(events, group("a", number=7), group("b", BEGAN + 300, number=5))
+    assert events.newest == 7
+    look(events, group("c", BEGAN - DAY, number=3))
+    assert events.newest == 7
+    events.forget_counts()
+    assert events.newest == 0, "another file has other numbers"
 
 
 def test_a_surge_is_told_with_what_is_usual() -> None:

@@ -165,6 +165,15 @@ async def test_what_dies_from_now_on_is_told_and_nothing_that_died_before(scene:
     assert "old" not in json.dumps(scene.events())
 
 
+async def test_an_event_from_the_future_silences_nobody(scene: Scene) -> None:
+    async with scene.leading():
+        await soon(lambda: scene.audits("webhook.began"))
+        scene.die(1, "ahead", at_ms=2**52)
+        await soon(lambda: "ahead" in json.dumps(scene.events("group.opened")))
+        scene.die(2, "orders")
+        await soon(lambda: "orders" in json.dumps(scene.events("group.opened")))
+
+
 async def test_nothing_is_told_before_the_index_knows_the_journal(scene: Scene) -> None:
     scene.index.status = {"vhosts": {"/": {"state": "reading", "behind_ms": 600_000}}, "rebuilds": 0}
     async with scene.leading():

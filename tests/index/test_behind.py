@@ -1,0 +1,105 @@
+"""How far the index says it is behind the journal, whatever events say of their times and whatever the disk does."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dlx_router.index import worker
+from dlx_router.index.schema import open_writer
+from dlx_router.index.store import CLOCKS_MS, Message, Store
+from dlx_router.index.worker import Worker
+from dlx_router.telemetry import wall_clock
+from dlx_router.telemetry.wall_clock import wall_ms
+from tests.core.core_samples import NOW, letter
+from tests.journal.conftest import soon
+from tests.journal.journal_samples import RULING, line, told
+
+DAY: Final = 86_400_000
+
+
+class Clock:
+    """The wall clock, when a test says how late it is."""
+
+    def __init__(self) -> None:
+        self.now_s = time.time()
+
+    def time(self) -> float:
+        return self.now_s
+
+
+class Following(Worker):
+    """Of one vhost, whose journal is read by the test."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file)
+        self.status: dict[str, Any] = {"state": "current", "behind_ms": 0}
+        self._vhosts["/"] = self.status
+
+    def behind_ms(self) -> Any:
+        return self.status["behind_ms"]
+
+    async def read(self, store: Store, *events: bytes, offset: int = 0) -> None:
+        await self._apply("/", store, [Message(offset + number, event) for number, event in enumerate(events)])
+
+
+def dies_at(ms: int, number: int = 9) -> bytes:
+    return line(letter(id=f"{number:032x}", failed_queue="orders"), RULING, now_ms=ms)
+
+
+@pytest.mark.parametrize("ahead", [DAY, 2**52])
+async def test_an_event_from_the_future_does_not_say_that_the_index_is_current(
+    store: Store, file: Path, ahead: int
+) -> None:
+    """For as long as its time lay ahead the index was behind by nothing, however much it had yet to read."""
+    following = Following(file)
+    await following.read(store, dies_at(wall_ms() + ahead))
+    assert following.behind_ms() is None, "nothing is known of how far this is"
+    await following.read(store, told(1), offset=1)
+    assert following.behind_ms() > wall_ms() - NOW - DAY
+    await following.read(store, told(2) + dies_at(wall_ms() + ahead, 10), offset=2)
+    assert following.behind_ms() > wall_ms() - NOW - DAY
+    assert not following.status.get("has_caught_up")
+
+
+async def test_a_clock_that_is_a_little_ahead_says_that_the_index_is_current(store: Store, file: Path) -> None:
+    following = Following(file)
+    await following.read(store, dies_at(wall_ms() + CLOCKS_MS // 2))
+    assert (following.behind_ms(), following.status["has_caught_up"]) == (0, True)
+
+
+async def test_what_comes_late_says_that_more_of_it_may_come(store: Store, file: Path) -> None:
+    following = Following(file)
+    await following.read(store, dies_at(wall_ms()))
+    await following.read(store, told(1), offset=1)
+    assert following.behind_ms() > DAY
+    await following.read(store)
+    assert following.behind_ms() == 0
+
+
+async def test_while_the_disk_is_full_the_index_falls_behind(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said what it had said before: nothing, and letters of an hour that nobody had read were called recovered."""
+    clock = Clock()
+    monkeypatch.setattr(wall_clock, "time", clock)
+    monkeypatch.setattr(worker, "AGAIN_S", 0.01)
+    store, following = Store(open_writer(file, max_bytes=1 << 20)), Following(file)
+    many = b"".join(told(number) for number in range(3_000))
+    reading = asyncio.create_task(following.read(store, many))
+    try:
+        await soon(lambda: following._trouble)
+        clock.now_s += 60
+        await soon(lambda: following.behind_ms() >= 60_000)
+        clock.now_s += 60
+        await soon(lambda: following.behind_ms() >= 120_000)
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        store.close()
+
+
+async def test_a_file_that_is_made_anew_is_not_as_far_as_the_one_before(file: Path) -> None:
+    following = Following(file)
+    following._throw_away("damaged")
+    assert following.behind_ms() is None
