@@ -84,6 +84,12 @@ class Job:
         # `span` is set by tracing.py only, and not here: it must cost nothing where there are no traces.
 
     @property
+    def disclosing(self) -> Effective | None:
+        """The policy that says how much of the letter may be told where none judged it; None: nothing was read."""
+        letter = self.letter
+        return None if letter is None or self.envelope is None else self.in_force.resolve(letter)
+
+    @property
     def target(self) -> Destination:
         """Where the copy goes; what two jobs have in common takes or refuses both."""
         route, copy = self.route, self.copy
