@@ -179,8 +179,8 @@ class PolicySet:
     revision: str = "000000000000"
     search_all: SearchAll = field(default=_one_by_one, compare=False, repr=False)
     ours: Names = OURS
-    prefixes: frozenset[str] = field(init=False, compare=False, repr=False)  # with which auto-created queues may begin
-    suffixes: frozenset[str] = field(init=False, compare=False, repr=False)  # and end
+    prefixes: tuple[str, ...] = field(init=False, compare=False, repr=False)  # with which auto-created queues may begin
+    suffixes: tuple[str, ...] = field(init=False, compare=False, repr=False)  # and end
     _index: Index = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -220,6 +220,8 @@ class PolicySet:
 
     def creates(self, queue: str, vhost: str) -> bool:
         """Whether this is an auto-created dead-letter queue: of a queue of any type, for any reason to die."""
+        if not queue.startswith(self.prefixes):  # as most do not
+            return False
         return is_created(queue, self.prefixes, self.suffixes, lambda failed: self._affixes_for(failed, vhost))
 
     def _affixes_for(self, failed: str, vhost: str) -> Iterator[Affixes]:
@@ -260,11 +262,11 @@ class PolicySet:
         return tuple(out)
 
 
-def _values(policies: Sequence[Policy], key: str) -> frozenset[str]:
+def _values(policies: Sequence[Policy], key: str) -> tuple[str, ...]:
     """Every text that a key has in any of them, as the broker reads it, and its default; none without policies."""
     layers = (layer for policy in policies for layer in (policy.definition, *policy.on.values()))
     written = {as_read(layer[key].value) for layer in layers if key in layer}
-    return frozenset({DEFAULTS[key], *written}) if policies else frozenset()
+    return tuple(sorted({DEFAULTS[key], *written})) if policies else ()
 
 
 def ordered(
