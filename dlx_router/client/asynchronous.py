@@ -242,8 +242,16 @@ def _copy(message: AbstractIncomingMessage, headers: dict[str, object]) -> _Copy
     return _Copy(exact.copied(message, before, wire, headers, library), message.message_id)
 
 
+def _connection(message: AbstractIncomingMessage) -> AbstractConnection:
+    """That the message came by; Undeliverable where its channel is closed, so that it could not be acked either."""
+    try:
+        return message.channel.connection
+    except _BROKEN as error:
+        raise Undeliverable("the channel of the message is closed; it will be delivered once more") from error
+
+
 async def _publish(message: AbstractIncomingMessage, copy: _Copy, prefix: str, within: float) -> None:
-    connection = message.channel.connection
+    connection = _connection(message)
     tuned = getattr(connection.connection_tune, "frame_max", None) or FRAME_MAX
     exchange = f"{prefix}.declared"
     try:

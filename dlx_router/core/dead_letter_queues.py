@@ -2,16 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from dlx_router.core.policy import DEFAULTS, Effective, Policy, PolicySet, Setting
-from dlx_router.core.target import MAX_NAME_BYTES, dead_letter_queue
+from dlx_router.core.created_queues import Affixes, is_created
+from dlx_router.core.policy import Effective, Policy, PolicySet, Setting
 from dlx_router.core.template import Template
-
-TRANSIENT: Final = "transient"
-_CUT: Final = re.compile(r"-[0-9a-f]{16}\Z")  # what ends the name of a dead-letter queue that would have been too long
-_NEAR: Final = MAX_NAME_BYTES - 8  # a character that is cut in the middle is left out
 
 
 class Aim(NamedTuple):
@@ -23,31 +18,17 @@ class Aim(NamedTuple):
 
 def is_made(queue: str, policies: PolicySet, policies_of: Callable[[str], Iterable[Effective]]) -> bool:
     """Whether a policy in force makes this queue. `policies_of`: what holds for a failed queue's letters."""
-    affixes = product(_values(policies, "dead-letter-queue-prefix"), _values(policies, "dead-letter-queue-suffix"))
-    return any(_is_made(queue, prefix, suffix, policies_of) for prefix, suffix in affixes if policies.policies)
+
+    def affixes_of(failed: str) -> Iterator[Affixes]:
+        return (policy.affixes for policy in policies_of(failed) if policy.creates_queue)
+
+    return is_created(queue, policies.prefixes, policies.suffixes, affixes_of)
 
 
 def deletes(policies: PolicySet) -> bool:
     """Whether any of them has idle dead-letter queues deleted."""
     layers = (layer for policy in policies.policies for layer in (policy.definition, *policy.on.values()))
     return any("auto-delete-dead-letter-queue-after" in layer for layer in layers)
-
-
-def _is_made(queue: str, prefix: str, suffix: str, policies_of: Callable[[str], Iterable[Effective]]) -> bool:
-    if not queue.startswith(prefix):
-        return False
-    if len(queue.encode(errors="surrogateescape")) >= _NEAR and _CUT.search(queue):
-        return True
-    failed = queue[len(prefix) : len(queue) - len(suffix)]
-    if not queue.endswith(suffix) or not failed or failed == queue:
-        return False
-    if failed == TRANSIENT:
-        return True
-    return any(_makes(policy) and dead_letter_queue(policy, failed) == queue for policy in policies_of(failed))
-
-
-def _makes(policy: Effective) -> bool:
-    return policy.auto_create or (policy.dead_letter_exchange is None and policy.routing_key is None)
 
 
 def is_named(queue: str, policies: PolicySet, vhost: str) -> bool:
@@ -94,9 +75,3 @@ def _layers(policy: Policy) -> Iterator[dict[str, Setting]]:
 
 def _value(layer: dict[str, Setting], key: str) -> Any:  # noqa: ANN401 - a key has the type that its parser gave it
     return layer[key].value if key in layer else None
-
-
-def _values(policies: PolicySet, key: str) -> set[str]:
-    """Every value that a key has anywhere, and its default."""
-    layers = (layer for policy in policies.policies for layer in (policy.definition, *policy.on.values()))
-    return {DEFAULTS[key], *(layer[key].value for layer in layers if key in layer)}

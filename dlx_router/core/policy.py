@@ -4,13 +4,14 @@ Resolution is key by key. Order of precedence, highest first: `priority`; `queue
 among `match:`, more literal words, then `*` before `#`; then the order of the files. See docs/policies.md.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dlx_router.core.condition import Condition
+from dlx_router.core.created_queues import Affixes, is_created
 from dlx_router.core.limits import KEEP, Alert, Outage, Retention
-from dlx_router.core.names import Names
+from dlx_router.core.names import Names, as_read
 from dlx_router.core.selection import Find, Index
 from dlx_router.core.selector import Selector, SelectorKind, words_match
 from dlx_router.core.template import Template
@@ -144,6 +145,16 @@ class Effective:
     ours: Names = OURS
 
     @property
+    def creates_queue(self) -> bool:
+        """Whether dead letters lie in a queue that is named after the one where they failed."""
+        return self.auto_create or (self.dead_letter_exchange is None and self.routing_key is None)
+
+    @property
+    def affixes(self) -> Affixes:
+        """What stands before and behind the failed queue's name, as the broker reads it."""
+        return as_read(self.dlq_prefix), as_read(self.dlq_suffix)
+
+    @property
     def looks_further(self) -> bool:
         """Whether a decision depends on more than where, why and how often a letter died."""
         return bool(self.never_retry or self.retry_only or self.outage) or self.max_elapsed_ms is not None
@@ -168,9 +179,13 @@ class PolicySet:
     revision: str = "000000000000"
     search_all: SearchAll = field(default=_one_by_one, compare=False, repr=False)
     ours: Names = OURS
+    prefixes: tuple[str, ...] = field(init=False, compare=False, repr=False)  # with which auto-created queues may begin
+    suffixes: tuple[str, ...] = field(init=False, compare=False, repr=False)  # and end
     _index: Index = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "prefixes", _values(self.policies, "dead-letter-queue-prefix"))
+        object.__setattr__(self, "suffixes", _values(self.policies, "dead-letter-queue-suffix"))
         numbered: dict[SelectorKind, list[tuple[int, str]]] = {kind: [] for kind in SelectorKind}
         for at, policy in enumerate(self.policies):
             numbered[policy.selector.kind].append((at, policy.selector.text))
@@ -191,7 +206,7 @@ class PolicySet:
         `queue_type` is classic, quorum or stream, and has no default, so that nobody forgets it. None: not known, and
         then no policy for one type holds; `left_out` names those.
         `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those. None: as
-        `ours` says.
+        `ours` and `creates` say.
         """
         return self.effective(self.chain(vhost=vhost, queue=queue, queue_type=queue_type, own=own), reason)
 
@@ -202,6 +217,21 @@ class PolicySet:
     def fitting(self, queue: str) -> list[int]:
         """The positions of all policies whose selector names the queue, in order, whatever their vhost and type."""
         return self._index.fitting(queue)
+
+    def creates(self, queue: str, vhost: str) -> bool:
+        """Whether this is an auto-created dead-letter queue: of a queue of any type, for any reason to die."""
+        if not queue.startswith(self.prefixes):  # as most do not
+            return False
+        return is_created(queue, self.prefixes, self.suffixes, lambda failed: self._affixes_for(failed, vhost))
+
+    def _affixes_for(self, failed: str, vhost: str) -> Iterator[Affixes]:
+        own = self.ours.is_own(failed)
+        for kind in (None, *TYPES) if self.asks_types else (None,):
+            chain = self.chain(vhost=vhost, queue=failed, queue_type=kind, own=own)
+            for reason in {"", *(reason for policy in chain for reason in policy.on)}:
+                effective = self.effective(chain, reason)
+                if effective is not None and effective.creates_queue:
+                    yield effective.affixes
 
     @property
     def asks_types(self) -> bool:
@@ -217,7 +247,8 @@ class PolicySet:
 
     def chain(self, *, vhost: str, queue: str, queue_type: str | None, own: bool | None = None) -> tuple[Policy, ...]:
         """The policies that contribute, highest precedence first; `inherit: false` ends it."""
-        own = self.ours.is_own(queue) if own is None else own
+        if own is None:
+            own = self.ours.is_own(queue) or self.creates(queue, vhost)
         out: list[Policy] = []
         for at in self._index.fitting(queue):
             policy = self.policies[at]
@@ -229,6 +260,13 @@ class PolicySet:
             if not policy.inherit:
                 break
         return tuple(out)
+
+
+def _values(policies: Sequence[Policy], key: str) -> tuple[str, ...]:
+    """Every text that a key has in any of them, as the broker reads it, and its default; none without policies."""
+    layers = (layer for policy in policies for layer in (policy.definition, *policy.on.values()))
+    written = {as_read(layer[key].value) for layer in layers if key in layer}
+    return tuple(sorted({DEFAULTS[key], *written})) if policies else ()
 
 
 def ordered(

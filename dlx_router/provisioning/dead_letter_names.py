@@ -2,22 +2,29 @@
 
 from collections.abc import Iterator, Sequence
 
+from dlx_router.core.created_queues import Affixes
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.provisioning import selector_regex
 
-Affixes = tuple[str, str]  # with what their names begin and end
-
 
 def affixes(policies: PolicySet, vhost: str) -> list[Affixes]:
-    """Those that policies of this vhost make."""
+    """Those that policies of this vhost make, for any reason to die."""
     pairs: dict[Affixes, None] = {}
     for policy in policies.policies:
-        queue, kind = policy.selector.text, policy.queue_type
-        chain = policies.chain(vhost=vhost, queue=queue, own=False, queue_type=kind) or (policy,)
-        effective = PolicySet(chain).resolve(vhost=vhost, queue=queue, reason="rejected", own=False, queue_type=kind)
-        if effective is not None and effective.auto_create:
-            pairs[effective.dlq_prefix, effective.dlq_suffix] = None
+        if policy.vhost in {None, vhost}:
+            pairs |= dict.fromkeys(_of_policy(policy, policies, vhost))
     return [pair for pair in pairs if any(pair)]
+
+
+def _of_policy(policy: Policy, policies: PolicySet, vhost: str) -> Iterator[Affixes]:
+    queue, kind = policy.selector.text, policy.queue_type
+    chain = policies.chain(vhost=vhost, queue=queue, own=False, queue_type=kind)
+    if not policy.selector.fits(queue):  # the text of a regular expression seldom fits itself
+        chain = (policy, *chain) if policy.inherit else (policy,)
+    for reason in ("", *sorted({reason for member in chain for reason in member.on})):
+        effective = policies.effective(chain, reason)
+        if effective is not None and effective.auto_create:
+            yield effective.affixes
 
 
 def guards_of(chain: Sequence[Policy], known: Sequence[Affixes]) -> Iterator[str]:

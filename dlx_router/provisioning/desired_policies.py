@@ -14,13 +14,13 @@ from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config.lint.policy_conflicts import Covering
+from dlx_router.core.created_queues import Affixes
 from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
-from dlx_router.core.target import dead_letter_queue
 from dlx_router.provisioning import selector_regex
 from dlx_router.provisioning.broker_rules import TYPES_FROM, in_force
-from dlx_router.provisioning.dead_letter_names import Affixes, affixes, guards_of
+from dlx_router.provisioning.dead_letter_names import affixes, guards_of
 from dlx_router.provisioning.other_routers import Others, others
 from dlx_router.provisioning.ownership import name_of, own_rule
 from dlx_router.provisioning.queue_definition import (
@@ -95,7 +95,6 @@ class _Planner:
         self._policies, self._names, self._foreign, self._others = policies, names, foreign, routers
         self._vhost, self._snapshot = snapshot.vhost, snapshot
         self._typed = snapshot.version >= TYPES_FROM
-        self._dlqs = self._dead_letter_queues()
 
     # -- which queues ---------------------------------------------------------------------------------------------
 
@@ -108,19 +107,8 @@ class _Planner:
             return ()
         if self._others.owns(queue.name):
             return ()
-        by_name_only = queue.name in self._dlqs
+        by_name_only = self._policies.creates(queue.name, self._vhost)
         return self._policies.chain(vhost=self._vhost, queue=queue.name, own=by_name_only, queue_type=queue.kind)
-
-    def _dead_letter_queues(self) -> frozenset[str]:
-        """The names that auto-created dead-letter queues of queues that stand have or would have."""
-        names: set[str] = set()
-        for queue in self._snapshot.queues:
-            effective = self._policies.resolve(
-                vhost=self._vhost, queue=queue.name, reason="rejected", own=False, queue_type=queue.kind
-            )
-            if effective is not None and effective.auto_create and not self._names.is_own(queue.name):
-                names.add(dead_letter_queue(effective, queue.name))
-        return frozenset(names)
 
     # -- regions --------------------------------------------------------------------------------------------------
 

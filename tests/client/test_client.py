@@ -103,6 +103,32 @@ async def test_a_batch_tells_of_each(start_router: Start, amqp: Client, consume:
 
 
 @pytest.mark.usefixtures("newest")
+async def test_a_message_whose_channel_is_closed_keeps_no_other_from_being_declared(
+    start_router: Start, amqp: Client, vhost: Vhost, consume: Callable[..., Any]
+) -> None:
+    start_router(POLICIES)
+    for queue in ("work.a", "work.b"):
+        amqp.queue(queue)
+    for number in range(2):
+        amqp.publish(str(number), key="work.a")
+    amqp.publish("late", key="work.b")
+    first, last = await consume("work.a", 2)
+    async with await aio_pika.connect(vhost.amqp_url) as connection:
+        channel = await connection.channel()
+        late = await (await channel.get_queue("work.b")).get()
+        await channel.close()
+        with pytest.raises(Undeliverable, match="the channel of the message is closed"):
+            await dead(late, "boom")
+        batch = [Dead(message=message, reason="boom", retry="never") for message in (first, late, last)]
+        results = await dead_many(batch)
+    assert [result.ok for result in results] == [True, False, True]
+    assert isinstance(results[1].error, Undeliverable)
+    letters = [await asyncio.to_thread(amqp.take, "DLQ.work.a") for _ in range(2)]
+    assert sorted(letter.body for letter in letters) == [b"0", b"1"]
+    assert (await asyncio.to_thread(amqp.take, "work.b")).body == b"late"
+
+
+@pytest.mark.usefixtures("newest")
 async def test_a_dead_letter_is_not_declared_again(
     start_router: Start, amqp: Client, consume: Callable[..., Any]
 ) -> None:

@@ -4,7 +4,7 @@
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -24,6 +24,8 @@ from dlx_router.core.template import parse
 from tests.core.core_samples import effective, law, policy, policy_set, source
 
 EXACT, PATTERN = SelectorKind.QUEUE, SelectorKind.PATTERN
+# Keys whose value is no number.
+TEXTS: Final = {"retry-on", "dead-letter-headers", "dead-letter-queue-prefix", "dead-letter-queue-suffix"}
 
 
 def limit(policies: PolicySet, queue: str, reason: str = "rejected", vhost: str = "/") -> int | None:
@@ -200,6 +202,47 @@ def test_own_queues_are_selected_by_name_only() -> None:
     assert policies.resolve(vhost="/", queue="dlx-router.inbox", reason="rejected", own=True, queue_type=None) is None
 
 
+@pytest.mark.parametrize(
+    ("queue", "judged"),
+    [
+        ("DLQ.orders", False),
+        ("DLQ.DLQ.orders", False),
+        ("DLQ.transient", False),
+        ("EXP.orders", False),
+        ("DLQ.orders.late", False),
+        ("DLQ.other", True),
+        ("DLQ.", True),
+        ("orders.late", True),
+        ("orders", True),
+        ("DLQ.orders.named", True),
+    ],
+)
+def test_dead_letter_queues_are_selected_by_their_own_names_only(queue: str, judged: bool) -> None:
+    policies = policy_set(
+        policy("all", definition={"dead-letter-exchange": "dlx"}),
+        policy("orders", match="orders.#", definition={"auto-create-dead-letter-resources": True}),
+        policy("nested", match="*.orders", definition={"auto-create-dead-letter-resources": True}),
+        policy(
+            "reasons",
+            match="orders",
+            on={
+                "expired": {"dead-letter-queue-prefix": "EXP."},
+                "application:late": {"dead-letter-queue-suffix": ".late"},
+            },
+        ),
+        policy("named", match="DLQ.orders.named", kind=EXACT),
+    )
+    assert (policies.resolve(vhost="/", queue=queue, reason="rejected", queue_type=None) is not None) is judged
+
+
+def test_a_policy_for_one_type_or_another_vhost_makes_dead_letter_queues_of_its_own() -> None:
+    typed = policy("typed", apply_to="quorum_queues", definition={"dead-letter-queue-prefix": "T."})
+    elsewhere = policy("elsewhere", vhost="x", definition={"dead-letter-queue-prefix": "E."})
+    policies = policy_set(typed, elsewhere)
+    created = {(queue, vhost) for queue in ("T.a", "E.a") for vhost in ("/", "x") if policies.creates(queue, vhost)}
+    assert created == {("T.a", "/"), ("E.a", "x"), ("T.a", "x")}
+
+
 def test_no_policy_is_no_answer() -> None:
     assert policy_set().resolve(vhost="/", queue="q", reason="rejected", queue_type=None) is None
 
@@ -342,7 +385,7 @@ def test_dead_letter_queues_are_created_where_no_exchange_is_named(definition: d
 
 
 @law
-@given(st.dictionaries(st.sampled_from(sorted({*DEFAULTS} - {"retry-on", "dead-letter-headers"})), st.integers(0, 9)))
+@given(st.dictionaries(st.sampled_from(sorted({*DEFAULTS} - TEXTS)), st.integers(0, 9)))
 def test_a_key_that_is_written_is_in_force(definition: dict[str, int]) -> None:
     resolved = policy_set(policy(definition=definition)).resolve(
         vhost="/", queue="q", reason="rejected", queue_type=None

@@ -4,13 +4,15 @@ import re
 from cProfile import Profile
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered, words_match
@@ -21,6 +23,7 @@ from dlx_router.provisioning.ownership import recognised
 from dlx_router.provisioning.plan import Action, plan
 from dlx_router.provisioning.regions import MOST_EXPRESSION
 
+ROOT: Final = Path(__file__).parents[2]
 NAMES = Names()
 WORDS = st.lists(st.sampled_from(["a", "b", "a+", "*", "#"]), min_size=1, max_size=5)
 QUEUES = st.lists(st.sampled_from(["a", "b", "a+", "", "x"]), min_size=1, max_size=5).map(".".join)
@@ -197,6 +200,49 @@ def test_dead_letter_queues_that_a_policy_for_one_type_makes_are_left_out_too() 
     assert in_force(rules, "orders.a", "quorum") is not None
     assert in_force(rules, "other", "quorum") is not None
     assert in_force(rules, "grave.orders.a", "quorum") is None
+
+
+def _attended(policies: PolicySet, *queues: str) -> set[str]:
+    """Those of these queues that a plan attends, for which a rule is in force then; it is the same for all of them."""
+    standing = tuple(Standing(queue, "quorum") for queue in queues)
+    want = desired(policies, Snapshot("/", (4, 3), standing), NAMES)
+    rules = [policy.rule for policy in want.policies]
+    caught = {queue for queue in queues if in_force(rules, queue, "quorum") is not None}
+    assert caught == {queue.name for queue in want.attended}
+    return caught
+
+
+def test_a_dead_letter_queue_that_the_shipped_policies_make_for_one_reason_is_attended_by_none() -> None:
+    policies = load_policies(ROOT / "policies").policies
+    assert _attended(policies, "orders.eu.new", "DLQ.orders.eu.new") == {"orders.eu.new"}
+
+
+@pytest.mark.parametrize("reason", ["expired", "application:invalid"])
+@pytest.mark.parametrize(("key", "made"), [("prefix", "EXP.orders"), ("suffix", "DLQ.orders.late")])
+def test_dead_letter_queues_that_an_overlay_makes_are_left_out(reason: str, key: str, made: str) -> None:
+    """Else one more would be made for each of them, and so on."""
+    everything = _policy("all", Selector(SelectorKind.MATCH, "#"), **{"message-ttl": 3_600_000})
+    value = Setting({"prefix": "EXP.", "suffix": ".late"}[key], everything.source)
+    policies = ordered([replace(everything, on={reason: {f"dead-letter-queue-{key}": value}})])
+    assert _attended(policies, "orders", "DLQ.orders", made) == {"orders"}
+    assert _attended(policies, "orders", made, f"DLQ.{made}") == {"orders"}
+
+
+def test_a_dead_letter_queue_is_left_out_when_its_work_queue_is_gone() -> None:
+    everything = ordered([_policy("all", Selector(SelectorKind.MATCH, "#"))])
+    assert _attended(everything, "orders", "DLQ.mail") == {"orders"}
+
+
+def test_a_regular_expression_does_not_name_the_dead_letter_queues_of_its_own_queues() -> None:
+    expression = Selector(SelectorKind.PATTERN, "^(orders|grave)", re.compile("^(orders|grave)").search)
+    policies = ordered([_policy("some", expression, **{"dead-letter-queue-prefix": "grave."})])
+    assert _attended(policies, "orders", "grave.orders") == {"orders"}
+
+
+def test_a_dead_letter_queue_that_a_policy_names_is_attended() -> None:
+    everything = _policy("all", Selector(SelectorKind.MATCH, "#"), **{"message-ttl": 5})
+    policies = ordered([everything, _policy("graves", Selector(SelectorKind.QUEUE, "DLQ.orders"))])
+    assert _attended(policies, "orders", "DLQ.orders") == {"orders", "DLQ.orders"}
 
 
 def test_what_is_no_ledger_makes_nothing_ours() -> None:

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.bulk import INBOX, PARKING, QUARANTINE, frozen, record
+from tests.journal import stream
+from tests.support.bulk import INBOX, PARKING, QUARANTINE, frozen, record, rests
 from tests.support.client import Client, Message
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
@@ -378,6 +379,29 @@ def test_a_letter_that_no_policy_matches_is_parked(amqp: Client, start_router: S
     assert (fields["state"], fields["cause"], fields["failed_queue"]) == ("parked", "no_policy", "work")
     assert (letter.body, letter.headers["tenant"], deaths(letter)) == (b"hello", "a", [("work", "rejected", 1)])
     assert eventually(lambda: router.metric("settled_total", action="park") == 1)
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_letter_that_dies_where_dead_letters_lie_is_parked_and_what_is_hidden_stays_hidden(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    """A policy for all queues is none for those, so that nothing goes round; but what it redacts it redacts there."""
+    keys = "journal: {redact: [x-exception-message]}, on: {expired: {dead-letter-queue-prefix: EXP.}}"
+    policy = f"{{name: all, match: '#', definition: {{max-delivery-attempts: 1, {keys}}}}}"
+    router = start_router(f"version: 1\npolicies: [{policy}]", JOURNAL="required")
+    graves = ("DLQ.work", "EXP.work")
+    for queue in graves:
+        amqp.queue(queue, dead_letter_exchange=INBOX)
+        amqp.publish("hello", key=queue, headers={"x-exception-message": "card 4711"})
+        amqp.fail(queue)
+    parked = [record(amqp.take(PARKING)) for _ in graves]
+    assert sorted((fields["cause"], fields["failed_queue"]) for fields in parked) == [("no_policy", q) for q in graves]
+    rests(router)
+    events = stream.events(vhost.amqp_url)
+    assert [(event["cause"], event.get("policy"), event["redacted"]) for event in events] == [
+        ("no_policy", None, ["x-exception-message"])
+    ] * 2
+    assert "4711" not in str(events)
 
 
 @pytest.mark.parametrize("queue", [INBOX, "attached.unnamed"])

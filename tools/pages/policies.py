@@ -19,6 +19,7 @@ are errors with file and line. `dlx-router policy explain QUEUE` shows what is i
 
 All policies that select the failed queue are merged key by key: higher `priority` first, then `queue:` before `match:` before
 `pattern:`, more literal words first. `inherit: false` ends the chain; keys under `on:` overlay the merged base.
+Queues of the router, and those that are called as auto-created dead-letter queues are, are selected by `queue:` only.
 """
 CONDITIONS: Final = """
 **An alternate exchange** of a `dead-letter-exchange`, or of the exchange that a relay forwards to, is a way like any

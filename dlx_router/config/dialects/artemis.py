@@ -20,6 +20,8 @@ _NOT_NEEDED: Final = {
     "crashes, classic queues cannot (docs/limits.md)",
     "auto-delete-dead-letter-resources": "write auto-delete-dead-letter-queue-after with dead-letter-queue-type: "
     "classic",
+    "auto-create-expiry-resources": "write auto-create-dead-letter-resources: true and dead-letter-queue-prefix: EXP. "
+    "under on: expired: for a queue of expired messages for each queue",
 }
 _RENAMED: Final = frozenset({"dead-letter-queue-prefix", "dead-letter-queue-suffix"})
 _WILDCARDS: Final = re.compile(r"(^|\.)([^.]*[*#][^.]+|[^.]+[*#][^.]*)(\.|$)")
@@ -91,18 +93,32 @@ def _setting(match: str, texts: Mapping[str, str], out: Carried) -> None:
     if not definition:
         out.leave(where, "has no key about dead letters")
         return
-    address = texts.get("dead-letter-address", "")
-    creates = texts.get("auto-create-dead-letter-resources", "").lower() == "true"
-    if (
-        not address
-        and "max-delivery-attempts" in definition
-        and definition["max-delivery-attempts"] != -1
-        and not creates
-    ):
+    if not texts.get("dead-letter-address"):
+        _without_address(texts, definition, where, out)
+    out.add(match.replace("#", "all").replace("*", "any"), _selector(match, words, where, out), definition)
+
+
+def _without_address(texts: Mapping[str, str], definition: Mapping[str, object], where: str, out: Carried) -> None:
+    """Artemis deletes then, whatever else is written."""
+    creates = texts.get("auto-create-dead-letter-resources", "").lower()
+    same = "set discard: true to do the same"
+    if creates == "false":
+        out.leave(where, "no dead-letter-address, and no queue is created: Artemis would delete; unless a wider "
+                  "setting has an address, letters are parked (unroutable); take auto-create-dead-letter-resources: "
+                  f"false out to keep them in an auto-created DLQ, or {same}")  # fmt: skip
+    elif creates != "true" and definition.get("max-delivery-attempts", -1) != -1:
         out.leave(where, "no dead-letter-address: Artemis would delete; letters are kept in an auto-created DLQ; "
-                  "set discard: true to do the same")  # fmt: skip
-    selector = {"match": words} if set(words) & {"*", "#"} else {"queue": words}
-    out.add(match.replace("#", "all").replace("*", "any"), selector, definition)
+                  f"{same}")  # fmt: skip
+
+
+def _selector(match: str, words: str, where: str, out: Carried) -> dict[str, str]:
+    """An exact name stays as it is written; in patterns words are apart by dots, here and by default in Artemis."""
+    if not set(words) & {"*", "#"}:
+        return {"queue": match}
+    if words != match:
+        out.leave(where, f"names queues whose words are apart by dots ({words}); for queues that are called with "
+                  "slashes write pattern: with a regular expression by hand")  # fmt: skip
+    return {"match": words}
 
 
 def _key(key: str, text: str, definition: dict[str, object], where: str, out: Carried) -> None:
@@ -118,7 +134,11 @@ def _key(key: str, text: str, definition: dict[str, object], where: str, out: Ca
     elif key == "dead-letter-address" and text:
         definition["dead-letter-exchange"] = text
     elif key == "expiry-address" and text:
-        definition["on"] = {"expired": {"dead-letter-exchange": text}}
+        # What is created for rejected messages, in this setting or a wider one, is not for those that expired.
+        expired = {"dead-letter-exchange": text, "auto-create-dead-letter-resources": False}
+        definition["on"] = {"expired": expired}
+        out.leave(place, f"its queue; expired messages go to exchange {text} with their own keys: declare it, of type "
+                  "fanout say, and bind a queue to it, else they are parked")  # fmt: skip
     elif key in _RENAMED:
         definition[key] = text
     elif key == "auto-create-dead-letter-resources":

@@ -106,9 +106,10 @@ def _definition(settings: Mapping[str, Any], where: str, out: Carried) -> dict[s
         del carried["dead-letter-exchange"]
         out.leave(f"{where}, dead-letter-exchange", 'is "" without a routing key, which returns letters to their own '
                   "queue; left out, so that they go to an auto-created DLQ")  # fmt: skip
-    if "dead-letter-exchange" in carried:  # native dead lettering tries nothing again
-        carried["retry-on"] = []
-    return carried
+    elif carried and "dead-letter-exchange" not in carried:
+        out.leave(where, "no dead-letter-exchange: what dies in a queue whose arguments have none RabbitMQ would drop; "
+                  "it is kept in DLQ.<queue>; set discard: true to do the same")  # fmt: skip
+    return carried and {**carried, "retry-on": []}  # RabbitMQ tries nothing again
 
 
 def _braced(value: object) -> object:

@@ -99,20 +99,34 @@ def _until_cut(policies: Iterator[Policy], queue_type: str | None) -> list[Polic
 
 def _chained(policies: PolicySet) -> Iterator[Finding]:
     """A queue that a policy names exactly and that is another's dead-letter queue: its letters would go in circles."""
-    named = {policy.selector.text: policy for policy in policies.policies if policy.selector.kind is SelectorKind.QUEUE}
-    for queue, policy in named.items():
-        effective = policies.resolve(
-            vhost=policy.vhost or "/", queue=queue, reason=REASONS[0], queue_type=policy.queue_type
-        )
-        grave = _grave(effective, queue)
-        source = named.get(grave or "")
-        if source is None or source is policy or _allows_chain(policies, source, grave or ""):
-            continue
-        message = (
-            f"policy {shown(source.name)} is about {shown(grave or '')}, the dead-letter queue of {shown(queue)}; "
-            f"write allow-chain: true there if its letters shall be judged again, else take the policy out"
-        )
-        yield Finding(source.source.file, source.source.line, CHAIN, Severity.ERROR, message)
+    named: dict[str, list[Policy]] = {}
+    for policy in policies.policies:
+        if policy.selector.kind is SelectorKind.QUEUE:
+            named.setdefault(policy.selector.text, []).append(policy)
+    for queue, policy in ((queue, policy) for queue, same in named.items() for policy in same):
+        for source in named.get(_grave_in(policies, policy, policy.vhost) or "", ()):
+            if source.selector == policy.selector or not _leads_to(policies, policy, source):
+                continue
+            grave = source.selector.text
+            message = (
+                f"policy {shown(source.name)} is about {shown(grave)}, the dead-letter queue of {shown(queue)}; "
+                f"write allow-chain: true there if its letters shall be judged again, else take the policy out"
+            )
+            yield Finding(source.source.file, source.source.line, CHAIN, Severity.ERROR, message)
+
+
+def _leads_to(policies: PolicySet, policy: Policy, source: Policy) -> bool:
+    """Whether in some vhost dead letters of the one queue come to the other, which does not allow it."""
+    if None not in {policy.vhost, source.vhost} and policy.vhost != source.vhost:
+        return False
+    vhost = policy.vhost or source.vhost
+    return _grave_in(policies, policy, vhost) == source.selector.text and not _allows_chain(policies, source, vhost)
+
+
+def _grave_in(policies: PolicySet, policy: Policy, vhost: str | None) -> str | None:
+    queue = policy.selector.text
+    effective = policies.resolve(vhost=vhost or "/", queue=queue, reason=REASONS[0], queue_type=policy.queue_type)
+    return _grave(effective, queue)
 
 
 def _grave(policy: Effective | None, queue: str) -> str | None:
@@ -124,9 +138,10 @@ def _grave(policy: Effective | None, queue: str) -> str | None:
     return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
 
 
-def _allows_chain(policies: PolicySet, policy: Policy, queue: str) -> bool:
+def _allows_chain(policies: PolicySet, policy: Policy, vhost: str | None) -> bool:
+    """Also where a policy for all queues says it, which else says nothing of dead-letter queues."""
     effective = policies.resolve(
-        vhost=policy.vhost or "/", queue=queue, reason=REASONS[0], queue_type=policy.queue_type
+        vhost=vhost or "/", queue=policy.selector.text, reason=REASONS[0], queue_type=policy.queue_type, own=False
     )
     setting = None if effective is None else effective.settings.get("allow-chain")
     return setting is not None and bool(setting.value)

@@ -72,7 +72,7 @@ def relayed(in_force: InForce, letter: Letter, target: Target) -> Decided:
     decision = forward(letter, target, in_force.rules.names)
     if isinstance(decision, Park):
         letter = waiting(letter)  # remembered by where it was, not by what somebody wrote on it
-    return Decided(letter, in_force.policy_of(origin(letter).queue, UNKNOWN), decision)
+    return Decided(letter, in_force.disclosing(origin(letter).queue, UNKNOWN), decision)
 
 
 def delayed(in_force: InForce, letter: Letter, envelope: Envelope, entry: Delayed, now_ms: int) -> Decided:

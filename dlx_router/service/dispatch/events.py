@@ -18,7 +18,8 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
 
     It comes behind what was told of this delivery before, within one millisecond too: the newest is what holds.
     """
-    rule, letter, envelope = rule_of(job.policy), job.letter, job.envelope
+    policy = job.policy if job.policy is not None or not job.cause else job.disclosing
+    rule, letter, envelope = rule_of(policy), job.letter, job.envelope
     if letter is None or not journal.is_on or not rule.wants(ruling.kind):
         return
     own = NO_BODY

@@ -38,7 +38,7 @@ class Resolved:
 
     def __init__(self, rules: Rules, vhost: str, kinds: Mapping[str, str]) -> None:
         self._rules, self._vhost, self._kinds = rules, vhost, kinds
-        self._effective: Bounded[tuple[str, str], Effective | None] = Bounded(
+        self._effective: Bounded[tuple[str, ...], Effective | None] = Bounded(
             most=MAX_CACHED, most_bytes=8 * MIB, weigh=lambda _: 0
         )
         self._shared: Bounded[tuple[object, ...], Effective | None] = Bounded(
@@ -46,17 +46,33 @@ class Resolved:
         )
 
     def policy_of(self, queue: str, reason: str) -> Effective | None:
-        """What holds; None: nothing does."""
+        """What letters that fail there are judged by; None: nothing holds, as where only `queue:` selects."""
         key = (queue, reason)
         try:
             return self._effective[key]
         except KeyError:
-            policy = self._effective[key] = self._resolved(queue, reason)
+            own = self._rules.names.is_own(queue) or self._rules.policies.creates(queue, self._vhost)
+            policy = self._effective[key] = self._resolved(queue, reason, own=own)
             return policy
 
-    def _resolved(self, queue: str, reason: str) -> Effective | None:
+    def disclosing(self, queue: str, reason: str) -> Effective | None:
+        """What says how much of a letter may be told.
+
+        What a policy for all queues hides is hidden where dead letters lie too, though it judges none that fail there.
+        """
+        policy = self.policy_of(queue, reason)
+        if policy is not None:
+            return policy
+        key = (queue, reason, "disclosing")
+        try:
+            return self._effective[key]
+        except KeyError:
+            policy = self._effective[key] = self._resolved(queue, reason, own=self._rules.names.is_own(queue))
+            return policy
+
+    def _resolved(self, queue: str, reason: str, *, own: bool) -> Effective | None:
         """Queues are many and come and go, chains of policies are few: queues of one chain share what it says."""
-        policies, own = self._rules.policies, self._rules.names.is_own(queue)
+        policies = self._rules.policies
         chain = policies.chain(vhost=self._vhost, queue=queue, own=own, queue_type=self._kinds.get(queue))
         key = (*map(id, chain), *overlays(chain, reason))  # the policies live as long as this does
         try:
@@ -66,13 +82,16 @@ class Resolved:
             return policy
 
     def policies_of(self, queue: str) -> list[Effective]:
-        """What holds for a queue's letters, one for each reason that is the broker's or has a policy of its own."""
+        """What holds for a queue's letters, one for each reason that is the broker's or has a policy of its own.
+
+        Of a dead-letter queue what once held: by that its letters may have got a dead-letter queue too.
+        """
         reasons = {
             UNKNOWN,
             *BROKER_REASONS,
             *(reason for policy in self._rules.policies.policies for reason in policy.on),
         }
-        effective = (self.policy_of(queue, reason) for reason in sorted(reasons))
+        effective = (self.disclosing(queue, reason) for reason in sorted(reasons))
         return [policy for policy in effective if policy is not None]
 
 
@@ -139,12 +158,18 @@ class InForce:
         return self.rules.policies
 
     def resolve(self, letter: Letter) -> Effective | None:
-        """The effective policy of a letter."""
-        return self.resolved.policy_of(letter.failed_queue, letter.reason)
+        """The effective policy of a letter: what it was judged by, or what says how much of it may be told."""
+        queue, reason = letter.failed_queue, letter.reason
+        policy = self.resolved.policy_of(queue, reason)
+        return policy if policy is not None else self.resolved.disclosing(queue, reason)
 
     def policy_of(self, queue: str, reason: str) -> Effective | None:
-        """As `resolve`, of a queue and a reason."""
+        """What letters that fail in a queue for a reason are judged by."""
         return self.resolved.policy_of(queue, reason)
+
+    def disclosing(self, queue: str, reason: str) -> Effective | None:
+        """As `resolve`, of a queue and a reason."""
+        return self.resolved.disclosing(queue, reason)
 
     def policies_of(self, queue: str) -> list[Effective]:
         """What holds for a queue's letters, one for each reason to die."""

@@ -86,6 +86,12 @@ class Job:
         # `span` is set by tracing.py only, `published_ms` by redrive tasks only: elsewhere they must cost nothing.
 
     @property
+    def disclosing(self) -> Effective | None:
+        """The policy that says how much of the letter may be told where none judged it; None: nothing was read."""
+        letter = self.letter
+        return None if letter is None or self.envelope is None else self.in_force.resolve(letter)
+
+    @property
     def target(self) -> Destination:
         """Where the copy goes; what two jobs have in common takes or refuses both."""
         route, copy = self.route, self.copy

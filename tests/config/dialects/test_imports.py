@@ -177,6 +177,46 @@ def test_artemis_without_an_address_would_delete_and_ours_keeps_and_says_so(impo
 def test_artemis_expiry_address_is_for_expired_letters_only(imported: Import) -> None:
     policy_of = imported("artemis", artemis(setting("q", dead_letter_address="D", expiry_address="E")))
     assert (policy_of("q").dead_letter_exchange, policy_of("q", "expired").dead_letter_exchange) == ("D", "E")
+    assert "expiry-address: its queue; expired messages go to exchange E" in report(policy_of)
+
+
+@pytest.mark.parametrize("match", ["#", "exampleQueue"])
+def test_artemis_expired_letters_go_to_their_address_whatever_is_created_for_rejected_ones(
+    imported: Import, match: str
+) -> None:
+    creates = {"dead_letter_address": "DLA", "auto_create_dead_letter_resources": "true"}
+    both = [setting(match, **creates), setting("exampleQueue", expiry_address="E")]
+    policy_of = imported(
+        "artemis", artemis(*(both if match == "#" else [setting(match, **creates, expiry_address="E")]))
+    )
+    rejected, expired = policy_of("exampleQueue"), policy_of("exampleQueue", "expired")
+    assert (rejected.dead_letter_exchange, rejected.auto_create) == ("DLA", True)
+    assert (expired.dead_letter_exchange, expired.auto_create) == ("E", False)
+
+
+def test_artemis_queues_of_expired_messages_are_not_created_and_the_report_says_how(imported: Import) -> None:
+    policy_of = imported("artemis", artemis(setting("q", expiry_address="E", auto_create_expiry_resources="true")))
+    assert "auto-create-expiry-resources: write auto-create-dead-letter-resources: true" in report(policy_of)
+
+
+def test_artemis_without_an_address_and_nothing_created_letters_are_parked_and_the_report_says_so(
+    imported: Import,
+) -> None:
+    keys = {"max_delivery_attempts": 3, "auto_create_dead_letter_resources": "false"}
+    policy_of = imported("artemis", artemis(setting("q", **keys)))
+    assert not policy_of("q").auto_create
+    assert "letters are parked (unroutable)" in report(policy_of)
+    assert "kept in an auto-created DLQ; " not in report(policy_of)
+
+
+def test_artemis_names_with_slashes_stay_and_patterns_with_slashes_say_what_they_name(imported: Import) -> None:
+    policy_of = imported(
+        "artemis",
+        artemis(setting("jobs/import", max_delivery_attempts=-1), setting("mail/#", max_delivery_attempts=-1)),
+    )
+    assert (policy_of("jobs/import").max_attempts, policy_of("mail.out").max_attempts) == (-1, -1)
+    assert "address-setting mail/#: names queues whose words are apart by dots (mail.#)" in report(policy_of)
+    assert "jobs/import" not in report(policy_of)
 
 
 @pytest.mark.parametrize("origin", ["sqs", "yandex"])
@@ -227,6 +267,16 @@ def test_rabbitmq_policies_win_alone_and_try_nothing_again(imported: Import) -> 
     assert all(
         words in report(policy_of) for words in ("DLX201", "ha-mode: is not about dead letters", "applies to exchanges")
     )
+
+
+@pytest.mark.parametrize("key", ["max-length", "message-ttl", "expires", "delivery-limit"])
+def test_rabbitmq_policies_without_a_dead_letter_exchange_try_nothing_again_either(imported: Import, key: str) -> None:
+    bounded = {"vhost": "/", "name": "bounded", "pattern": "^cache$", "apply-to": "queues", "definition": {key: 1000}}
+    policy_of = imported("rabbitmq", json.dumps({"policies": [bounded]}))
+    policy = policy_of("cache")
+    assert (policy.retry_on, policy.auto_create, policy.settings[key].value) == (frozenset(), True, 1000)
+    assert "policy bounded: no dead-letter-exchange" in report(policy_of)
+    assert "kept in DLQ.<queue>; set discard: true" in report(policy_of)
 
 
 BAD = [
