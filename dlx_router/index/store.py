@@ -81,6 +81,7 @@ class Store:
         self._connection = connection
         self._numbers = Numbers(connection)
         self._letters = Letters(connection, self._numbers)
+        self._is_signed = False  # an event of this transaction, before the one that is taken
         self._pruned = 0  # the number of the last letter that `prune` looked at
         self.unreadable = ""  # the last message that could not be read, and why; "": none
 
@@ -134,7 +135,9 @@ class Store:
         taken, unread, last_ms, last = 0, portion.unread, 0, portion.last
         assert last is not None
         self._letters.recall(event.id for event, _, _ in portion.events if event.shared is not None)
+        self._is_signed = False
         for event, line, signature in portion.events:
+            self._is_signed = self._is_signed or signature == Signature.OK
             try:
                 take(vhost, event, line, signature)
                 last_ms = event.ts_ms or last_ms
@@ -286,26 +289,29 @@ class Store:
         elif action == revisions.IN_FORCE:
             revisions.came_into_force(self._do, vhost, ts_ms, details)
         elif details.get("state") in {*GROUP_STATES, None}:
-            self._set_group(details, actor, ts_ms)
+            self._set_group(vhost, details, actor, ts_ms)
 
     def _obeyed(self, vhost: str, signature: str) -> bool:
         """An order in a journal that is signed has to be; before the first signed event there were none."""
         if signature == Signature.OK:
             return True
+        if self._is_signed:
+            return False
         signed = "SELECT 1 FROM signatures WHERE vhost = ? AND signature = ?"
         return signature != Signature.BAD and self._do(signed, (vhost, str(Signature.OK))).fetchone() is None
 
-    def _set_group(self, details: Mapping[str, Any], actor: str, ts_ms: int) -> None:
-        """A state that is not named stays; so does a note."""
-        group = rows.plain(details["group"])
+    def _set_group(self, vhost: str, details: Mapping[str, Any], actor: str, ts_ms: int) -> None:
+        """A state that is not named stays; so does a note. Nothing is set in other vhosts: others may publish there."""
+        where = "id = ? AND queue IN (SELECT number FROM queues WHERE vhost = ?)"
+        group = rows.plain(details["group"]), vhost
         if details.get("state") is not None:
             self._do(
-                "UPDATE groups SET state = ?, state_ms = ?, until_ms = ?, actor = ? WHERE id = ?",
-                (details["state"], ts_ms, rows.whole_or_none(details.get("until_ms")), actor, group),
+                f"UPDATE groups SET state = ?, state_ms = ?, until_ms = ?, actor = ? WHERE {where}",
+                (details["state"], ts_ms, rows.whole_or_none(details.get("until_ms")), actor, *group),
             )
         if "note" in details:
             note = rows.plain(details["note"]) or None
-            self._do("UPDATE groups SET note = ?, actor = ? WHERE id = ?", (note, actor, group))
+            self._do(f"UPDATE groups SET note = ?, actor = ? WHERE {where}", (note, actor, *group))
 
     # -- many ---------------------------------------------------------------------------------------------------
 
