@@ -34,6 +34,7 @@ _ASIDE: Final = frozenset({*KINDS} - {*_OF_LETTERS, "gap", "audit"})  # a letter
 GONE: Final = "gone"  # was lying in a queue that has been found empty since
 LYING: Final = ("dead", "parked", "quarantined")  # in a queue, until somebody does something
 STATES: Final = (*STATE_OF.values(), GONE)
+FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
 TEXT_CHARS: Final = 4096  # of a letter are searched
 NOTES: Final = "\n\x1f"
 """Stands in the text by which a letter is found between what its events say, which never has its last character, and

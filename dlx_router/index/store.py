@@ -17,7 +17,7 @@ from dlx_router.index import revisions, rows
 from dlx_router.index.comments import comment_of
 from dlx_router.index.ids import Numbers
 from dlx_router.index.letters import Letters
-from dlx_router.index.rows import GONE, LYING, ODD, Event, EventError
+from dlx_router.index.rows import FINISHED, GONE, LYING, ODD, Event, EventError
 from dlx_router.journal.audit import COMMENT
 from dlx_router.journal.packing import FormatError
 from dlx_router.journal.reading import Row, parts
@@ -30,7 +30,6 @@ _ORDERS: Final = (SET_GROUP, COMMENT, revisions.IN_FORCE)
 PORTION_BYTES: Final = 4 << 20  # of events, in one transaction: some 10,000 of them
 _BAD_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError)
 """What SQLite says to a value that no column takes: nothing of the file is wrong, and each new try would end so."""
-_FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
 
 
 class Message(NamedTuple):
@@ -216,7 +215,7 @@ class Store:
         Each call looks at the next LOOKED_AT letters only, and begins again after the last: it costs the same for a
         million letters.
         """
-        finished = ", ".join(f"'{state}'" for state in _FINISHED)
+        finished = ", ".join(f"'{state}'" for state in FINISHED)
         begin, end = self._pruned, self._pruned + LOOKED_AT
         chosen = f"number > ? AND number <= ? AND last_ms < ? AND state IN ({finished}) ORDER BY number LIMIT ?"
         with self._transaction():
