@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 from typing import Final
 
-SURE: Final = 4  # looks in a row that missed it: by then it was missing for longer than an event comes before its letter
+SURE: Final = 4  # looks in a row that missed it: longer than an event may come before its letter
 RESTS: Final = 11  # looks that leave it out, from then on and after each further one
 
 
