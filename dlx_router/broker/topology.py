@@ -8,7 +8,7 @@ UTF-8 of 255 bytes, as in RabbitMQ (pamqp alone refuses most of it).
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aio_pika.abc import AbstractConnection
 from pamqp import commands
@@ -62,6 +62,13 @@ MOST_DIFFERENCES: Final = 20  # more arguments than a queue can have that are co
 _QueueDeclare: Final = lenient(commands.Queue.Declare)
 _QueueBind: Final = lenient(commands.Queue.Bind)
 _ExchangeDeclare: Final = lenient(commands.Exchange.Declare)
+
+
+class QueueCounts(NamedTuple):
+    """Ready messages and consumers of each queue that could be looked at, and the queues that do not exist."""
+
+    counts: dict[str, tuple[int, int]]
+    missing: frozenset[str]
 
 
 class TopologyMissing(TopologyError):
@@ -143,18 +150,27 @@ class Topology:
 
     async def censuses(self, queues: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Ready messages and consumers of each of these queues; those that cannot be looked at are left out."""
+        return (await self.queue_counts(queues)).counts
+
+    async def queue_counts(self, queues: Iterable[str]) -> QueueCounts:
+        """The same, and which of them do not exist; of a queue with anything else wrong nothing is said.
+
+        The first queue that cannot be looked at closes the channel: the others are then asked in two halves.
+        """
         names = [*queues]
+        looks = (_QueueDeclare(queue=name, passive=True) for name in names)
         try:
-            answers = await self._call(
-                "looking at queues", *(_QueueDeclare(queue=name, passive=True) for name in names)
-            )
+            answers = await self._call("looking at queues", *looks)
         except Lost:
             raise
-        except TopologyError:  # the first that is missing closes the channel; alone, none can hide the others
-            singly = [await self.censuses([name]) for name in names] if len(names) > 1 else []
-            return {name: census for part in singly for name, census in part.items()}
-        counted = ((answer.message_count, answer.consumer_count) for answer in answers)
-        return dict(zip(names, counted, strict=True))
+        except TopologyError as error:
+            if len(names) <= 1:
+                is_missing = isinstance(error, QueueMissing) and names == [*map(as_read, names)]  # else it is another
+                return QueueCounts({}, frozenset(names if is_missing else ()))
+            parts = [await self.queue_counts(part) for part in (names[: len(names) // 2], names[len(names) // 2 :])]
+            return QueueCounts(parts[0].counts | parts[1].counts, parts[0].missing | parts[1].missing)
+        counts = ((answer.message_count, answer.consumer_count) for answer in answers)
+        return QueueCounts(dict(zip(names, counts, strict=True)), frozenset())
 
     async def is_idle(self, queue: str) -> bool:
         """Whether the queue is there, empty and without a consumer."""

@@ -14,12 +14,13 @@ from dlx_router.index.comments import Comment
 from dlx_router.index.counted import Counted
 from dlx_router.index.ids import Numbers
 from dlx_router.index.keys import Keys
-from dlx_router.index.rows import STATE_OF, Body, Event, Shared
+from dlx_router.index.rows import FINISHED, LYING, STATE_OF, Body, Event, Shared
 from dlx_router.index.shared_lines import SharedLines
 from dlx_router.journal.reading import Row
 from dlx_router.telemetry.wall_clock import wall_ms
 
 _EDITED: Final = "edited"
+_LAST_MS: Final = 6  # of a letter's own columns
 MAX_STEPS: Final = 500  # of one letter; the oldest go, the first stays
 _INSERT: Final = "INSERT INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _UPDATE: Final = (
@@ -150,7 +151,10 @@ class Letters:
         name = event.id, fate.queue
         letter = self._letters.get(name)
         if letter is not None and (not line or self._has_step(letter, step)):
-            return  # imported, and known better; or told twice
+            if not line or not self._came_again(letter, event, step):
+                return  # imported, and known better; or told twice
+            step = f"{step}@{event.ts_ms}"
+            self._long.append(letter.number)
         if shared.kind in rows.STEPS:
             if letter is not None:  # else nothing is known of where it is
                 self._lease(vhost, letter, event, step, signature)
@@ -228,6 +232,28 @@ class Letters:
             return True
         there = "SELECT 1 FROM steps WHERE letter = ? AND step = ?"
         return known.before is not None and self._do(there, (known.number, step)).fetchone() is not None
+
+    def _came_again(self, known: _Letter, event: Event, step: str) -> bool:
+        """Whether it lies once more after it had left: an equal message without x-death has the ids of the one before.
+
+        A line that is only told twice has the time of a step that is known.
+        """
+        assert event.shared is not None
+        lies = STATE_OF.get(event.shared.kind) in LYING
+        had_left = known.where is not None and known.where[2] in FINISHED
+        if not lies or not had_left or event.ts_ms <= max(self._times(known, step)):
+            return False
+        return not self._has_step(known, f"{step}@{event.ts_ms}")
+
+    def _times(self, known: _Letter, step: str) -> tuple[int, int]:
+        """When this step was, and the newest event that changed where the letter is."""
+        last_ms = known.own[_LAST_MS] if known.own else self._first("last_ms FROM letters WHERE number = ?", known)
+        if step in known.steps:
+            return known.steps[step][0], last_ms
+        return self._first("ts_ms FROM steps WHERE letter = ? AND step = ?", known, step), last_ms
+
+    def _first(self, what: str, known: _Letter, *values: str) -> int:
+        return int(self._do(f"SELECT {what}", (known.number, *values)).fetchone()[0])
 
     def _new(self, name: tuple[str, int]) -> _Letter:
         if not self._next:

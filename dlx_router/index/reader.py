@@ -21,6 +21,7 @@ from dlx_router.index.shown import group_told, letter_told, resting_since, whole
 from dlx_router.telemetry.wall_clock import wall_ms
 
 LIMIT_S: Final = 3.0
+MOST_PLACES: Final = 20_000  # by failed queue
 OLDEST: Final = 100  # of a place, to find the oldest among
 SORTS: Final = {
     "last": "last_ms",
@@ -125,12 +126,15 @@ class Reader:
         return list(entries.values())
 
     def places(self, sees: Sees | None = None) -> list[dict[str, Any]]:
-        """Each place where letters lie, and how many. `sees`: only those that came from such failed queues."""
+        """Each place where letters lie, and how many; of more than MOST_PLACES those with the most.
+
+        `sees`: only those that came from such failed queues.
+        """
         sql = (
             "SELECT places.vhost, places.exchange, places.routing_key, queues.name, sum(counts.n) AS n"
             " FROM counts JOIN places ON places.number = counts.place JOIN groups ON groups.number = counts.grp"
             f" JOIN queues ON queues.number = groups.queue WHERE counts.state IN {LYING!r} AND counts.n > 0"
-            " GROUP BY places.number, queues.number"
+            f" GROUP BY places.number, queues.number ORDER BY n DESC, places.number LIMIT {MOST_PLACES}"
         )
         entries: dict[tuple[str, str, str], dict[str, Any]] = {}
         with self._asking() as ask:

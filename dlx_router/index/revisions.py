@@ -10,7 +10,7 @@ from sqlite3 import Connection, Cursor
 from typing import Any, Final
 
 from dlx_router.index.queries import Sees
-from dlx_router.index.rows import plain, whole_or_none
+from dlx_router.index.rows import named, whole_or_none
 from dlx_router.journal.revision_text import unpacked
 
 IN_FORCE: Final = "policies.in_force"
@@ -53,7 +53,7 @@ def kept(details: Mapping[str, Any]) -> dict[str, Any]:
 
 def came_into_force(do: Callable[..., Cursor], vhost: str, ts_ms: int, details: Mapping[str, Any]) -> None:
     """Raises one of rows.ODD."""
-    text, revision = details.get("packed"), plain(details["revision"])
+    text, revision = details.get("packed"), named(details["revision"])
     packed = base64.b64decode(text, validate=True) if isinstance(text, str) else None
     do(_SET, (vhost, revision, ts_ms, whole_or_none(details.get("policies")), packed))
     do(_OLDEST, (vhost, vhost, MOST))

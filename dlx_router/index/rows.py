@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.bounded import MIB, Remembered
+from dlx_router.core.names import MAX_NAME_BYTES
 from dlx_router.core.recovered import LEASES
 from dlx_router.core.signature import Signature
 from dlx_router.journal.encoding import encode
@@ -34,6 +35,7 @@ _ASIDE: Final = frozenset({*KINDS} - {*_OF_LETTERS, "gap", "audit"})  # a letter
 GONE: Final = "gone"  # was lying in a queue that has been found empty since
 LYING: Final = ("dead", "parked", "quarantined")  # in a queue, until somebody does something
 STATES: Final = (*STATE_OF.values(), GONE)
+FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
 TEXT_CHARS: Final = 4096  # of a letter are searched
 NOTES: Final = "\n\x1f"
 """Stands in the text by which a letter is found between what its events say, which never has its last character, and
@@ -134,7 +136,7 @@ def _apart(line: bytes) -> Event | None:
     if shared is None:
         return None
     own = decoded(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
-    return _of_letter(str(head[1], "ascii"), shared, own) if own.keys() <= _OWN else None
+    return _of_letter(named(str(head[1], "ascii")), shared, own) if own.keys() <= _OWN else None
 
 
 def _of_row(row: Row) -> Event | None:
@@ -152,8 +154,8 @@ def _of_row(row: Row) -> Event | None:
         props = {**common, **props}
     columns = ts_ms - first, ts_ms, None if due is None else ts_ms + due, size, _message_id(props)
     body = body_of(more, props) if more else None
-    step = plain(step.rpartition("-")[2])
-    return Event(letter, shared, more, ts_ms, step, columns, _text(shared, props, more, body), body)
+    step = named(step.rpartition("-")[2])
+    return Event(named(letter), shared, more, ts_ms, step, columns, _text(shared, props, more, body), body)
 
 
 def _of_letter(letter: str, shared: Shared, own: Mapping[str, Any]) -> Event:
@@ -162,12 +164,12 @@ def _of_letter(letter: str, shared: Shared, own: Mapping[str, Any]) -> Event:
     first_ms, due_ms = whole(own.get("first_death_ms")), whole_or_none(own.get("due_ms"))
     columns = first_ms, ts_ms, due_ms, whole(digest.get("size")) if digest else 0, _message_id(props)
     body = body_of(own, props)
-    step = plain(own["event_id"].rpartition("-")[2])
+    step = named(own["event_id"].rpartition("-")[2])
     return Event(letter, shared, own, ts_ms, step, columns, _text(shared, props, own, body), body)
 
 
 def _message_id(props: Mapping[str, Any]) -> str | None:
-    return plain(props.get("message_id")) or None
+    return named(props.get("message_id")) or None
 
 
 def marked(event_id: str, signature: str) -> str:
@@ -177,7 +179,7 @@ def marked(event_id: str, signature: str) -> str:
 
 def imported(event: Mapping[str, Any]) -> Event:
     """One that was never a line. Raises what `event_of` does not: see ODD."""
-    return _of_letter(plain(event["id"]), shared_of(event), event)
+    return _of_letter(named(event["id"]), shared_of(event), event)
 
 
 def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
@@ -185,7 +187,7 @@ def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
         raise EventError(f"version {event['v']!r}, kind {event['kind']!r}")
     if event["kind"] not in _OF_LETTERS or event.get("observed"):
         return Event("", None, event, whole(event.get("ts_ms")))
-    return _of_letter(plain(event["id"]), shared_of(event), event)
+    return _of_letter(named(event["id"]), shared_of(event), event)
 
 
 def _shared(members: bytes) -> Shared | None:
@@ -219,18 +221,20 @@ _SHARED_LINES: Final = Remembered(_shared_line, most=2048, most_bytes=4 * MIB)
 
 def shared_of(event: Mapping[str, Any]) -> Shared:
     """Raises ODD."""
-    target, kind = event.get("target"), event["kind"]
-    reason, cause = plain(event.get("reason")), plain(event.get("cause")) or None
-    policy = plain(event.get("policy")) or None
+    target, kind = event.get("target"), named(event["kind"])
+    reason, cause = named(event.get("reason")), named(event.get("cause")) or None
+    policy = named(event.get("policy")) or None
     numbers = (whole_or_none(event.get(name)) for name in ("attempts", "redrives", "tries"))
-    aim = (plain(target.get("exchange")), plain(target.get("routing_key"))) if target else (None, None)
-    others = (plain(event.get(name)) or None for name in ("refused", "redrive_id"))
-    revision = plain(event.get("revision")) or None
-    step = kind, plain(event.get("source")), reason, cause, *numbers, policy, revision, *aim, *others
+    aim = (named(target.get("exchange")), named(target.get("routing_key"))) if target else (None, None)
+    others = (named(event.get(name)) or None for name in ("refused", "redrive_id"))
+    revision = named(event.get("revision")) or None
+    step = kind, named(event.get("source")), reason, cause, *numbers, policy, revision, *aim, *others
     columns = reason, cause, policy, step[4] or 0, step[5] or 0
     texts = tuple(_keys(event))
     " ".join(texts)  # what is no text raises TypeError
-    return Shared(event, kind, plain(event["failed_queue"]), columns, step, place_of(event), texts)
+    if not isinstance(event["failed_queue"], str):
+        raise TypeError("the group of such a queue would be that of others too")
+    return Shared(event, kind, named(event["failed_queue"]), columns, step, place_of(event), texts)
 
 
 def plain(text: object) -> str:
@@ -242,12 +246,24 @@ def plain(text: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def named(text: object) -> str:
+    """As `plain`, of a name or a word, which has a column. Raises ValueError: no router writes such a long one.
+
+    Of queues and places all are read at once, again and again: whoever may write to the journal chooses how many, and
+    must not choose how long too.
+    """
+    spelt = text if isinstance(text, str) else plain(text)
+    if len(spelt) > MAX_NAME_BYTES:
+        raise ValueError(f"a name of {len(spelt)} characters; {MAX_NAME_BYTES} are the most")
+    return plain(spelt)
+
+
 def place_of(event: Mapping[str, Any]) -> tuple[str, str] | None:
     """Exchange and routing key that a letter was left at for good; None while it is on its way."""
     target = event.get("target")
     if STATE_OF.get(event["kind"]) not in LYING or not isinstance(target, Mapping):
         return None
-    return plain(target.get("exchange")), plain(target.get("routing_key"))
+    return named(target.get("exchange")), named(target.get("routing_key"))
 
 
 def body_of(event: Mapping[str, Any], props: Mapping[str, Any]) -> Body | None:
@@ -262,7 +278,7 @@ def body_of(event: Mapping[str, Any], props: Mapping[str, Any]) -> Body | None:
     except (binascii.Error, ValueError):
         mode = "hash"
     sha, kind = event.get("body_sha256"), props.get("content_type")
-    return Body(plain(mode), plain(sha) or None, plain(kind) or None, content)
+    return Body(named(mode), named(sha) or None, named(kind) or None, content)
 
 
 def key_of(letter_id: str) -> int:
@@ -291,7 +307,7 @@ def lease_step(event: Event) -> tuple[Any, ...]:
     shared = event.shared
     assert shared is not None
     kind, source, reason, cause, *rest = shared.step
-    return kind, source, reason, plain((event.own.get("lease") or _NOTHING).get("ended")) or cause, *rest
+    return kind, source, reason, named((event.own.get("lease") or _NOTHING).get("ended")) or cause, *rest
 
 
 def times_leased(event: Event) -> int:

@@ -17,8 +17,9 @@ from dlx_router.index import revisions, rows
 from dlx_router.index.comments import comment_of
 from dlx_router.index.ids import Numbers
 from dlx_router.index.letters import Letters
-from dlx_router.index.rows import GONE, LYING, ODD, Event, EventError
-from dlx_router.journal.audit import COMMENT
+from dlx_router.index.rows import FINISHED, GONE, LYING, ODD, Event, EventError
+from dlx_router.index.unneeded import Unneeded
+from dlx_router.journal.audit import COMMENT, MAX_DETAILS_BYTES
 from dlx_router.journal.packing import FormatError
 from dlx_router.journal.reading import Row, parts
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -32,7 +33,8 @@ CLOCKS_MS: Final = 2_000  # clocks of hosts differ by no more than that
 PORTION_BYTES: Final = 4 << 20  # of events, in one transaction: some 10,000 of them
 _BAD_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError)
 """What SQLite says to a value that no column takes: nothing of the file is wrong, and each new try would end so."""
-_FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
+NOTE_CHARS: Final = 2000  # of a group
+_compact: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Message(NamedTuple):
@@ -83,7 +85,9 @@ class Store:
         self._connection = connection
         self._numbers = Numbers(connection)
         self._letters = Letters(connection, self._numbers)
+        self._unneeded = Unneeded(connection, _ORDERS)
         self._pruned = 0  # the number of the last letter that `prune` looked at
+        self._is_signed = False  # an event of this transaction, before the one that is taken
         self.unreadable = ""  # the last message that could not be read, and why; "": none
 
     def close(self) -> None:
@@ -137,7 +141,9 @@ class Store:
         assert last is not None
         ahead_ms = wall_ms() + CLOCKS_MS  # what is later than that says nothing of how far this is
         self._letters.recall(event.id for event, _, _ in portion.events if event.shared is not None)
+        self._is_signed = False
         for event, line, signature in portion.events:
+            self._is_signed = self._is_signed or signature == Signature.OK
             try:
                 take(vhost, event, line, signature)
                 last_ms = event.ts_ms if 0 < event.ts_ms <= ahead_ms else last_ms
@@ -216,7 +222,7 @@ class Store:
         Each call looks at the next LOOKED_AT letters only, and begins again after the last: it costs the same for a
         million letters.
         """
-        finished = ", ".join(f"'{state}'" for state in _FINISHED)
+        finished = ", ".join(f"'{state}'" for state in FINISHED)
         begin, end = self._pruned, self._pruned + LOOKED_AT
         chosen = f"number > ? AND number <= ? AND last_ms < ? AND state IN ({finished}) ORDER BY number LIMIT ?"
         with self._transaction():
@@ -234,6 +240,28 @@ class Store:
         """The oldest letters go, finished or not: the file has its size. → how many did."""
         with self._transaction():
             return self._letters.delete("number IN (SELECT number FROM letters ORDER BY number LIMIT ?)", (at_most,))
+
+    def tidy(self, *, before_ms: int, age_ms: int) -> bool:
+        """Some of what is older than that and nothing needs goes, letters aside; → whether all was looked at by now.
+
+        A group has its age by the journal too: it may be `age_ms` older than the last event of its vhost.
+        """
+        with self._removing():
+            return self._unneeded.remove(before_ms, age_ms)
+
+    def relieve(self, max_bytes: int) -> None:
+        """The file is nearly full: where something else than letters may fill it, that goes first, however young."""
+        if self._unneeded.has_many(max_bytes):
+            self._unneeded.begin()
+            self._repeat(self._unneeded.remove_young)
+        self._repeat(lambda: self._unneeded.remove_foreign(max_bytes))
+
+    def _repeat(self, piece: Callable[[], bool]) -> None:
+        """Each time in a transaction of its own, until it says that it was the last."""
+        is_over = False
+        while not is_over:
+            with self._removing():
+                is_over = piece()
 
     def used_bytes(self) -> int:
         """What is in use of the file."""
@@ -262,20 +290,24 @@ class Store:
         kind = event["kind"]
         if kind == "gap":
             numbers = (rows.whole(event.get(name)) for name in ("events", "from_ms", "to_ms"))
-            values = (event["event_id"], vhost, rows.plain(event.get("router_id")), *numbers)
+            values = (rows.named(event["event_id"]), vhost, rows.named(event.get("router_id")), *numbers)
             self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", values)
         elif kind == "audit":
             self._audit(vhost, event, signature)
 
     def _audit(self, vhost: str, event: Mapping[str, Any], signature: str) -> None:
         details, ts_ms = event.get("details") or {}, rows.whole(event["ts_ms"])
-        actor, action = rows.plain(event.get("actor")), rows.plain(event.get("action"))
+        actor, action = rows.named(event.get("actor")), rows.named(event.get("action"))
+        text = _compact(details)
+        if len(text) > MAX_DETAILS_BYTES:
+            raise ValueError(f"details of {len(text)} bytes; no router writes more than {MAX_DETAILS_BYTES}")
         if action == IMPORT:
             imported = rows.imported({**details["letter"], "event_id": event["event_id"]})
             self._letters.take(vhost, imported, b"", signature)
             return
-        event_id = rows.marked(event["event_id"], signature)
-        text = json.dumps(revisions.kept(details) if action == revisions.IN_FORCE else details)
+        event_id = rows.marked(rows.named(event["event_id"]), signature)
+        if action == revisions.IN_FORCE:
+            text = _compact(revisions.kept(details))
         row = (event_id, vhost, ts_ms, actor, action, text, str(signature))
         if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?)", row).rowcount:
             return
@@ -289,28 +321,40 @@ class Store:
         elif action == revisions.IN_FORCE:
             revisions.came_into_force(self._do, vhost, ts_ms, details)
         elif details.get("state") in {*GROUP_STATES, None}:
-            self._set_group(details, actor, ts_ms)
+            self._set_group(vhost, details, actor, ts_ms)
 
     def _obeyed(self, vhost: str, signature: str) -> bool:
         """An order in a journal that is signed has to be; before the first signed event there were none."""
         if signature == Signature.OK:
             return True
+        if self._is_signed:
+            return False
         signed = "SELECT 1 FROM signatures WHERE vhost = ? AND signature = ?"
         return signature != Signature.BAD and self._do(signed, (vhost, str(Signature.OK))).fetchone() is None
 
-    def _set_group(self, details: Mapping[str, Any], actor: str, ts_ms: int) -> None:
-        """A state that is not named stays; so does a note."""
-        group = rows.plain(details["group"])
+    def _set_group(self, vhost: str, details: Mapping[str, Any], actor: str, ts_ms: int) -> None:
+        """A state that is not named stays; so does a note. Nothing is set in other vhosts: others may publish there."""
+        where = "id = ? AND queue IN (SELECT number FROM queues WHERE vhost = ?)"
+        group = rows.plain(details["group"]), vhost
         if details.get("state") is not None:
             self._do(
-                "UPDATE groups SET state = ?, state_ms = ?, until_ms = ?, actor = ? WHERE id = ?",
-                (details["state"], ts_ms, rows.whole_or_none(details.get("until_ms")), actor, group),
+                f"UPDATE groups SET state = ?, state_ms = ?, until_ms = ?, actor = ? WHERE {where}",
+                (details["state"], ts_ms, rows.whole_or_none(details.get("until_ms")), actor, *group),
             )
         if "note" in details:
-            note = rows.plain(details["note"]) or None
-            self._do("UPDATE groups SET note = ?, actor = ? WHERE id = ?", (note, actor, group))
+            note = rows.plain(details["note"])[:NOTE_CHARS] or None
+            self._do(f"UPDATE groups SET note = ?, actor = ? WHERE {where}", (note, actor, *group))
 
     # -- many ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _removing(self) -> Iterator[None]:
+        """A transaction after which numbers of queues, places and groups may be others'."""
+        with self._transaction():
+            yield
+        if self._unneeded.has_removed:
+            self._unneeded.has_removed = False
+            self._numbers.forget()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

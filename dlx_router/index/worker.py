@@ -245,8 +245,10 @@ class Worker:
         self._trouble = why
 
     def _make_room(self, store: Store) -> None:
-        """As large as it may be: the oldest letters go, a twentieth at a time."""
+        """As large as it may be: what nothing needs goes, then the oldest letters, a twentieth at a time."""
         with suppress(sqlite3.Error):
+            if store.used_bytes() > 0.9 * self._max_bytes:
+                store.relieve(self._max_bytes)
             if store.used_bytes() > 0.9 * self._max_bytes:
                 store.shrink(max(100, store.count() // 20))
 
@@ -256,7 +258,9 @@ class Worker:
             if self._store is None:
                 continue
             with suppress(sqlite3.Error):
-                self._store.prune(before_ms=wall_ms() - MAX_AGE_MS, at_most=TIDY_LETTERS)
+                before_ms = wall_ms() - MAX_AGE_MS
+                self._store.prune(before_ms=before_ms, at_most=TIDY_LETTERS)
+                self._store.tidy(before_ms=before_ms, age_ms=MAX_AGE_MS)
                 self._make_room(self._store)
 
     async def _report(self) -> None:

@@ -12,9 +12,13 @@ NAMES = Names()
 
 
 def topology(vhost: Vhost, *, declare: bool = True, user: str = "", password: str = "") -> Topology:
+    return Topology(*where(vhost, user, password), None, NAMES, declare=declare)
+
+
+def where(vhost: Vhost, user: str = "", password: str = "") -> tuple[Host, Login]:
     url = urlsplit(vhost.amqp_url)
     login = Login(user or unquote(url.username or ""), password or unquote(url.password or ""), vhost.name)
-    return Topology(Host(url.hostname or "", url.port or 5672), login, None, NAMES, declare=declare)
+    return Host(url.hostname or "", url.port or 5672), login
 
 
 def arguments(vhost: Vhost, queue: str) -> dict[str, Any]:

@@ -150,6 +150,18 @@ async def test_depths_are_told_of_queues_that_can_be_looked_at(here: Topology, a
     assert vhost.queues() == before
 
 
+async def test_a_queue_that_does_not_exist_is_told_from_one_that_cannot_be_looked_at(
+    here: Topology, amqp: Client
+) -> None:
+    amqp.queue("full")
+    amqp.publish("x", key="full")
+    amqp.channel.queue_declare("private", exclusive=True)
+    seen = await here.queue_counts(["missing", "full", "private", "gone", "x" * 256, "full\r\n"])
+    assert seen.counts == {"full": (1, 0)}
+    assert seen.missing == {"missing", "gone"}
+    assert await here.queue_counts([]) == ({}, frozenset())
+
+
 async def test_exchanges_are_looked_at_without_a_trace(here: Topology, amqp: Client) -> None:
     amqp.exchange("some exchange", "headers")
     assert await here.exchange_exists("some exchange")

@@ -215,6 +215,17 @@ def test_an_emptied_queue_is_noticed(desk: Desk) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
+def test_a_dead_letter_queue_that_was_deleted_is_noticed(desk: Desk) -> None:
+    queue = desk.work("deleted")
+    desk.kill(queue, "a", "b")
+    desk.letters(2, queue=queue, state="dead")
+    desk.amqp.channel.queue_delete("DLQ.deleted")
+    desk.letters(2, within=50, queue=queue, state="gone")
+    assert "DLQ.deleted" not in {place["queue"] for place in desk.get("/queues")[1]["lying"]}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_a_stream_that_was_made_anew_is_read_from_its_start(desk: Desk) -> None:
     queue = desk.work("streamed")
     desk.kill(queue, "a")

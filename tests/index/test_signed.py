@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from dlx_router.core.fingerprint import of_event
 from dlx_router.index.reader import Reader
 from dlx_router.index.store import Message, Store
 from dlx_router.journal.audit import audit
@@ -67,6 +68,36 @@ def test_once_a_journal_is_signed_an_order_that_is_not_changes_no_group(store: S
         store.apply("/", [Message(number, order(number, "ignored"), signature)])
     assert state()[0] == "open"
     assert [entry["signature"] for entry in Reader(file).audits(["/"], limit=2)] == ["unknown_key", "bad"]
+
+
+def order_of(vhost: str) -> bytes:
+    group = of_event({**json.loads(told()), "vhost": vhost}).id
+    details = {"group": group, "state": "ignored", "note": "mine"}
+    return audit("r", vhost, actor="eve", action="group.set", details=details, ts_ms=NOW)
+
+
+def state_of(file: Path, vhost: str) -> str:
+    (row,) = Reader(file).groups(EVERYTHING, vhost=vhost, failed_queue=None, state=None, limit=10, offset=0)
+    assert row["note"] == ("mine" if row["state"] == "ignored" else None)
+    return str(row["state"])
+
+
+def test_an_order_behind_the_first_signed_event_has_to_be_signed_in_whichever_transaction(
+    store: Store, file: Path
+) -> None:
+    """A journal that is read again comes in larger pieces than it came at first."""
+    store.apply("/", [Message(0, told(), "ok"), Message(1, order_of("/"), "none")])
+    assert state_of(file, "/") == "open"
+    messages = [Message(0, told(2), "none"), Message(1, order_of("other"), "none"), Message(2, told(3), "ok")]
+    store.apply("other", messages)
+    assert state_of(file, "other") == "ignored", "the first signed event came later"
+
+
+def test_an_order_in_the_journal_of_one_vhost_changes_no_group_of_another(store: Store, file: Path) -> None:
+    """The other may have no signed event yet, and other people may publish there."""
+    store.apply("/", [Message(0, told(), "ok")])
+    store.apply("other", [Message(0, told(), "none"), Message(1, order_of("/"), "none")])
+    assert (state_of(file, "/"), state_of(file, "other")) == ("open", "open")
 
 
 @pytest.mark.usefixtures("newest")

@@ -1,8 +1,9 @@
 """Drift: what the index counts where letters lie, against what the queues hold.
 
 Every so often the leader looks. A queue that is empty in two looks, and has nothing unacknowledged either, has lost its
-letters to somebody: the index is told. What else differs is shown only, because nobody can say which letters went.
-What could not be looked at is not known: an earlier look is no word about now, and nothing is concluded from it.
+letters to somebody: the index is told. So has one that does not exist in two looks. What else differs is shown only,
+because nobody can say which letters went. What could not be looked at is not known: an earlier look is no word about
+now, and nothing is concluded from it.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.index.reader import IndexAway, TooLong
 from dlx_router.index.supervisor import Supervisor
+from dlx_router.service.upkeep.missing_queues import MissingQueues
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -43,6 +45,7 @@ class IndexDrift:
         self._index, self._attendants, self._management = index, attendants, management
         self._looks: dict[Place, DepthLook] = {}
         self._empty: dict[Place, int] = {}  # since when, ms
+        self._missing = MissingQueues()
         self._once = Once()
 
     def to_document(self, place: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
@@ -90,6 +93,7 @@ class IndexDrift:
     def _unseen(self, vhost: str, why: str) -> None:
         """Nothing is known of the places of this vhost, "" of all; told once where there is a reason."""
         self._keep({place for place in self._looks.keys() | self._empty if vhost and place[0] != vhost})
+        self._missing.forget(vhost)
         if why:
             fate = "depths are not known, and nothing is concluded; it is looked again"
             self._once.warn(vhost, "index.drift", vhost=vhost or None, error=why, fate=fate)
@@ -103,8 +107,12 @@ class IndexDrift:
     async def _look(self, vhost: str, topology: Topology, places: Iterable[Mapping[str, Any]]) -> None:
         now = wall_ms()
         named = {_key(row): await self._queue(row) for row in places}
-        counts = await self._counted(vhost, topology, {queue for queue in named.values() if queue is not None})
+        queues = {queue for queue in named.values() if queue is not None}
+        resting = queues - self._missing.due(vhost, queues)
+        counts = await self._counted(vhost, topology, queues - resting)
         for place, queue in named.items():
+            if queue in resting:
+                continue  # it does not exist, as was concluded, and is looked for again later
             depth, is_idle = counts.get(queue or "", (None, False))
             self._looks[place] = DepthLook(queue, depth, now, is_idle)
             self._judge(place, self._looks[place])
@@ -122,17 +130,24 @@ class IndexDrift:
         """Messages of each queue, and whether none is out with a consumer.
 
         A queue whose node starts, or has no majority, is said to be empty by a passive look: where the management API
-        can be asked, 0 has to be its word too.
+        can be asked, 0 has to be its word too, and that there is no such queue.
         """
         counts: dict[str, tuple[int | None, bool]] = {}
         leased = self._attendants[vhost].leases.queues  # unacknowledged, and nobody's consumer
-        for queue, (ready, consumers) in (await topology.censuses(queues)).items():
+        seen = await topology.queue_counts(queues)
+        for queue, (ready, consumers) in seen.counts.items():
             counts[queue] = (ready, consumers == 0 and queue not in leased)
         if self._management is not None:
             zeros = [queue for queue in counts if not counts[queue][0]]
             totals = await self._management.totals(vhost, zeros)
             counts |= {queue: (totals.get(queue), totals.get(queue) == 0 and queue not in leased) for queue in zeros}
-        return counts
+        missing = {queue for queue in seen.missing if await self._is_missing(vhost, queue)}
+        self._missing.note(vhost, queues, missing)
+        return counts | {queue: (0, queue not in leased) for queue in missing}
+
+    async def _is_missing(self, vhost: str, queue: str) -> bool:
+        """Whether the management API, where there is one, says so too."""
+        return self._management is None or await self._management.facts(vhost, queue) is None
 
     def _judge(self, place: Place, look: DepthLook) -> None:
         """Empty twice, with nothing out: what came there some time before the first look has gone."""

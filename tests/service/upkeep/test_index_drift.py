@@ -1,4 +1,7 @@
-"""index.drift beside a management API that answers as one whose node starts: it goes on, and tells only what it saw."""
+"""index.drift beside a management API that answers as one whose node starts: it goes on, and tells only what it saw.
+
+And beside queues that do not exist.
+"""
 
 import asyncio
 import json
@@ -11,8 +14,10 @@ from typing import Any
 import pytest
 
 from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.topology import Topology
 from dlx_router.service.upkeep import index_drift
-from tests.broker.scene import NAMES, topology
+from dlx_router.service.upkeep.missing_queues import RESTS, SURE, MissingQueues
+from tests.broker.scene import NAMES, where
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.vhost import Vhost
@@ -79,6 +84,16 @@ def api() -> Iterator[Api]:
     server.close()
 
 
+class Counting(Topology):
+    """Counts channels: each question has one of its own."""
+
+    asked = 0
+
+    async def _call(self, what: str, *methods: Any) -> list[Any]:
+        self.asked += 1
+        return await super()._call(what, *methods)
+
+
 class Scene:
     """The task, on a real vhost, beside an index that counts two letters in each of two places."""
 
@@ -88,7 +103,7 @@ class Scene:
             {"vhost": vhost.name, "exchange": exchange, "routing_key": key, "n": 2}
             for exchange, key in (("", DEAD), ("dlx", "orders"))
         ]
-        self.topology, self.management = topology(vhost), Management(api.url)
+        self.topology, self.management = Counting(*where(vhost), None, NAMES), Management(api.url)
         leads = SimpleNamespace(is_ours=True)
         leases = SimpleNamespace(queues=set())
         self.attendant = SimpleNamespace(vhost=vhost.name, leadership=leads, topology=self.topology, leases=leases)
@@ -99,6 +114,7 @@ class Scene:
         )
         attendants: Any = {vhost.name: self.attendant}
         self.drift = index_drift.IndexDrift(index, attendants, self.management)
+        self.unaided = index_drift.IndexDrift(index, attendants, None)  # by AMQP alone
 
     def told(self) -> list[tuple[Any, Any]]:
         """Depth and drift of each place."""
@@ -158,6 +174,73 @@ async def test_a_connection_that_goes_while_it_looks_leaves_nothing_known(scene:
     await scene.until([(None, None), (None, None)])
     scene.attendant.topology = scene.topology
     await scene.until([(2, 0), (2, 0)])
+
+
+@pytest.mark.usefixtures("newest")
+async def test_the_letters_of_a_queue_that_was_deleted_are_gone_once_everybody_says_so(
+    scene: Scene, api: Api, amqp: Client
+) -> None:
+    del scene.places[1]
+    await scene.until([(2, 0)])
+    amqp.channel.queue_delete(DEAD)
+    api.answer = (200, b'{"type": "quorum", "messages": 2, "state": "running"}')
+    await scene.until([(None, None)])
+    assert await asyncio.to_thread(consistently, lambda: scene.told() == [(None, None)], for_s=0.3)
+    assert scene.emptied == []
+    api.answer = (404, b'{"error":"Object Not Found","reason":"Not Found"}')
+    await scene.until([(0, 2)])
+    await asyncio.to_thread(eventually, lambda: {*scene.emptied} == {""}, 10)
+    amqp.queue(DEAD, "quorum")
+    amqp.publish(b"3", key=DEAD)
+    await scene.until([(1, 1)])
+
+
+@pytest.mark.usefixtures("newest")
+async def test_a_queue_that_does_not_exist_costs_no_channel_for_each_look(vhost: Vhost, amqp: Client, api: Api) -> None:
+    scene = Scene(vhost, api)
+    for queue in ("a", "b", "c"):
+        amqp.queue(queue)
+        amqp.publish("x", key=queue)
+    names = ["a", "missing", "b", "c"]
+    scene.places = [{"vhost": vhost.name, "exchange": "", "routing_key": name, "n": 1} for name in names]
+
+    async def looked() -> int:
+        before = scene.topology.asked
+        await scene.unaided._look(vhost.name, scene.topology, scene.places)
+        return scene.topology.asked - before
+
+    first = [await looked() for _ in range(2)]
+    assert len(scene.emptied) == 1, "two looks have shown it"
+    first += [await looked() for _ in range(SURE - 2)]
+    assert all(2 < asked < 8 for asked in first), first
+    later = [await looked() for _ in range(RESTS)]
+    assert later == [1] * RESTS
+    drifts = [scene.unaided.to_document(place, limited=False)["drift"] for place in scene.places]
+    assert drifts == [0, 1, 0, 0]
+    amqp.queue("missing")
+    amqp.publish("x", key="missing")
+    assert await looked() == 1
+    assert scene.unaided.to_document(scene.places[1], limited=False)["drift"] == 0
+    await scene.close()
+
+
+def test_a_missing_queue_is_looked_for_some_times_and_then_seldom() -> None:
+    known, looks = MissingQueues(), list[bool]()
+    for _ in range(SURE + 2 * (RESTS + 1)):
+        due = known.due("/", ["missing", "there"])
+        assert "there" in due
+        assert known.due("other", ["missing"]) == {"missing"}
+        looks.append("missing" in due)
+        known.note("/", due, {"missing"} & due)
+    rest = [False] * RESTS
+    assert looks == [*[True] * SURE, *rest, True, *rest, True]
+    known.forget("/")
+    assert known.due("/", ["missing"]) == {"missing"}
+    for _ in range(SURE):
+        known.note("/", {"missing"}, {"missing"})
+    assert known.due("/", ["missing"]) == set()
+    assert known.due("/", []) == set()
+    assert known.due("/", ["missing"]) == {"missing"}, "nobody asked for it meanwhile"
 
 
 @pytest.mark.parametrize("answer", STARTING[:6])
