@@ -19,7 +19,7 @@ __all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "St
 
 _COLUMNS: Final = (
     "name,type,arguments,durable,exclusive,auto_delete,messages,messages_dlx,consumers,"
-    "effective_policy_definition,message_stats.redeliver,head_message_timestamp"
+    "policy,message_stats.redeliver,head_message_timestamp"
 )
 
 
@@ -27,7 +27,8 @@ _COLUMNS: Final = (
 class Standing:
     """A queue as it stands. Counts are up to 5 s old; `pending`: at-least-once deaths that are not confirmed yet.
 
-    `head_s`: the `timestamp` (epoch seconds) of its first message, where the broker tells it.
+    `head_s`: the `timestamp` (epoch seconds) of its first message, where the broker tells it. `policy`: the RabbitMQ
+    policy that the broker applies, as it said some seconds ago; "" where it has none or has not counted yet.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Standing:
     consumers: int = 0
     redelivered: int = 0
     head_s: float | None = None
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ def _standing(queue: Mapping[str, Any]) -> Standing:
         consumers=int(queue.get("consumers") or 0),
         redelivered=int(stats.get("redeliver") or 0) if isinstance(stats, Mapping) else 0,
         head_s=_seconds(queue),
+        policy=str(queue.get("policy") or ""),
     )
 
 

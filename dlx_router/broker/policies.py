@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dlx_router.broker.definitions import ALTERNATE
+from dlx_router.broker.policy_keys import unsupported
 
 _LIMITS: Final = frozenset({"message-ttl", "max-length", "max-length-bytes", "overflow", "expires", "delivery-limit"})
 _APPLY_TO: Final = frozenset({"all", "queues", "quorum_queues"})
-_NOT_QUORUM: Final = frozenset({"max-priority", "queue-mode", "queue-master-locator", "max-age"})
-_NOT_QUORUM_PREFIXES: Final = ("ha-", "stream-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,8 @@ class Policy:
 
     def touches(self, queue: str) -> bool:
         """Whether the broker would consider it for this quorum queue."""
-        return self.apply_to in _APPLY_TO and not any(map(_foreign, self.definition)) and _matches(self.pattern, queue)
+        is_skipped = bool(unsupported(self.definition, "quorum"))
+        return self.apply_to in _APPLY_TO and not is_skipped and _matches(self.pattern, queue)
 
 
 def harmful(definition: Mapping[str, Any]) -> tuple[str, ...]:
@@ -48,10 +48,6 @@ def effective(queue: str, policies: Iterable[Policy]) -> tuple[Policy, ...]:
     touching = [policy for policy in policies if policy.touches(queue)]
     top = max((policy.priority for policy in touching), default=0)
     return tuple(policy for policy in touching if policy.priority == top)
-
-
-def _foreign(key: str) -> bool:
-    return key in _NOT_QUORUM or key.startswith(_NOT_QUORUM_PREFIXES)
 
 
 def _matches(pattern: str, queue: str) -> bool:

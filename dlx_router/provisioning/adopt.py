@@ -59,9 +59,7 @@ class _Reader:
     def __init__(self, snapshot: Snapshot) -> None:
         self._routes = Routes(snapshot)
         self._queues = {queue.name: queue for queue in snapshot.queues}
-        self._holds: dict[str, Mapping[str, Any]] = {
-            queue.name: merged(queue, snapshot.policies, snapshot.operator_policies) for queue in snapshot.queues
-        }
+        self._holds: dict[str, Mapping[str, Any]] = {queue.name: merged(queue, snapshot) for queue in snapshot.queues}
 
     def ttl(self, queue: Standing) -> int:
         """Its message-ttl in ms, 0 without one."""

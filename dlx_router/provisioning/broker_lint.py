@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.broker.policy_keys import unsupported
 from dlx_router.broker.rights import may
 from dlx_router.config import findings as codes
 from dlx_router.config.findings import Finding, Severity, shown
@@ -17,7 +18,7 @@ from dlx_router.config.policy_files.attachments import GUARD, Attachment
 from dlx_router.core.attending import QueueFacts, deadly_limit
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet, SelectorKind, Source
-from dlx_router.provisioning.broker_rules import in_force, merged, named, unsupported
+from dlx_router.provisioning.broker_rules import in_force, merged, named
 from dlx_router.provisioning.desired_policies import desired
 from dlx_router.provisioning.offline_findings import at, static, target_queue, unguardable
 from dlx_router.provisioning.ownership import recognised
@@ -168,7 +169,7 @@ class Checks:
     # -- what a source is -----------------------------------------------------------------------------------------
 
     def _of_source(self, queue: Standing) -> Iterator[Finding]:
-        holds = merged(queue, self._snapshot.policies, self._snapshot.operator_policies)
+        holds = merged(queue, self._snapshot)
         for candidate, message in self._uncaught:
             if candidate is queue:
                 yield self._about(f"queue {queue.name}", codes.NOT_CATCHABLE, message)
@@ -233,7 +234,7 @@ class Checks:
             if rule.name in self._ours:
                 continue
             for kind in ("classic", "quorum", "stream"):
-                keys = unsupported(rule.definition, kind)
+                keys = unsupported(rule.definition, kind, self._snapshot.version)
                 queue = self._skipped(rule, kind) if keys else None
                 if queue is not None:
                     yield self._about(
@@ -248,7 +249,7 @@ class Checks:
         """A queue whose policy it would be if it had other keys."""
         for queue in self._snapshot.queues:
             if queue.kind == kind and not self._names.is_own(queue.name) and named(rule, queue.name, kind):
-                now = in_force(self._snapshot.policies, queue.name, kind)
+                now = in_force(self._snapshot.policies, queue.name, kind, self._snapshot.version)
                 if now is None or (now.priority < rule.priority and now.definition.items() - rule.definition.items()):
                     return queue.name
         return None
@@ -260,7 +261,7 @@ class Checks:
             return
         attended = {queue.name for queue in self._desired.attended}
         for queue in self._snapshot.queues:
-            holds = merged(queue, self._snapshot.policies, self._snapshot.operator_policies)
+            holds = merged(queue, self._snapshot)
             exchange, key = holds.get("dead-letter-exchange"), holds.get("dead-letter-routing-key")
             if not isinstance(exchange, str) or not isinstance(key, str) or self._names.is_own(queue.name):
                 continue

@@ -1,35 +1,18 @@
 """Which RabbitMQ policy is in force for a queue or an exchange, computed as the broker does.
 
-Source: rabbit_policy.erl (match_all: highest priority, unanchored regex, apply-to) and each queue type's
-`unsupported_policies`: one key that a type does not know, and the whole policy is skipped for its queues.
+Source: rabbit_policy.erl (match_all: highest priority, unanchored regex, apply-to), and broker.policy_keys for the keys
+that make it skip a policy.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from dlx_router.broker.administration import Rule, Standing
+from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.broker.policy_keys import NEWEST, unsupported
 from dlx_router.core.bounded import MIB, Remembered
 
-_CLASSIC: Final = frozenset({
-    "delivery-limit", "dead-letter-strategy", "max-age", "stream-max-segment-size-bytes", "stream-filter-size-bytes",
-    "initial-cluster-size", "target-group-size", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max",
-})  # fmt: skip
-_QUORUM: Final = frozenset({"max-priority", "queue-mode", "queue-master-locator", "max-age"})
-_STREAM: Final = frozenset({
-    "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "message-ttl", "max-length", "overflow",
-    "delivery-limit", "expires", "max-priority", "queue-mode", "single-active-consumer", "max-in-memory-length",
-    "max-in-memory-bytes",
-})  # fmt: skip
-_UNSUPPORTED: Final = {"classic": _CLASSIC, "quorum": _QUORUM, "stream": _STREAM}
-_FOREIGN: Final = {"classic": ("stream-",), "quorum": ("ha-", "stream-"), "stream": ("ha-",)}
 TYPES_FROM: Final = (3, 12)  # before, apply-to knows queues, exchanges and all only
-
-
-def unsupported(definition: Iterable[str], kind: str) -> tuple[str, ...]:
-    """The keys for which the broker skips the whole policy on queues of this type."""
-    known, prefixes = _UNSUPPORTED.get(kind, frozenset()), _FOREIGN.get(kind, ())
-    return tuple(sorted(key for key in definition if key in known or (prefixes and key.startswith(prefixes))))
 
 
 def named(rule: Rule, queue: str, kind: str) -> bool:
@@ -38,18 +21,21 @@ def named(rule: Rule, queue: str, kind: str) -> bool:
     return rule.apply_to in kinds and fits(rule.pattern, queue)
 
 
-def applies(rule: Rule, queue: str, kind: str) -> bool:
+def applies(rule: Rule, queue: str, kind: str, version: tuple[int, ...] = NEWEST) -> bool:
     """Whether the broker considers the policy for the queue."""
-    return not unsupported(rule.definition, kind) and named(rule, queue, kind)
+    return named(rule, queue, kind) and not unsupported(rule.definition, kind, version)
 
 
-def in_force(rules: Iterable[Rule], queue: str, kind: str) -> Rule | None:
-    """The policy in force; where several of one priority fit, the broker takes any of them."""
-    return max(
-        (rule for rule in rules if named(rule, queue, kind) and not unsupported(rule.definition, kind)),
-        key=_priority,
-        default=None,
-    )
+def at_top(rules: Iterable[Rule], queue: str, kind: str, version: tuple[int, ...] = NEWEST) -> list[Rule]:
+    """The policies of which one is in force: where there are several, the broker takes any of them."""
+    fitting = [rule for rule in rules if named(rule, queue, kind) and not unsupported(rule.definition, kind, version)]
+    top = max((rule.priority for rule in fitting), default=0)
+    return [rule for rule in fitting if rule.priority == top]
+
+
+def in_force(rules: Iterable[Rule], queue: str, kind: str, version: tuple[int, ...] = NEWEST) -> Rule | None:
+    """The policy in force; where the broker takes any of several, the first of them."""
+    return next(iter(at_top(rules, queue, kind, version)), None)
 
 
 def on_exchange(rules: Iterable[Rule], exchange: str) -> Rule | None:
@@ -62,9 +48,10 @@ def _priority(rule: Rule) -> int:
     return rule.priority
 
 
-def merged(queue: Standing, rules: Iterable[Rule], operator: Iterable[Rule]) -> Mapping[str, Any]:
+def merged(queue: Standing, snapshot: Snapshot) -> Mapping[str, Any]:
     """What holds for a queue: its arguments, the policy and the operator policy, numbers by the smaller."""
-    policy, limits = (in_force(some, queue.name, queue.kind) for some in (rules, operator))
+    kinds = (snapshot.policies, snapshot.operator_policies)
+    policy, limits = (in_force(some, queue.name, queue.kind, snapshot.version) for some in kinds)
     out: dict[str, Any] = dict(policy.definition) if policy else {}
     arguments = {key.removeprefix("x-"): value for key, value in queue.arguments.items() if key.startswith("x-")}
     for more in (limits.definition if limits else {}, arguments):

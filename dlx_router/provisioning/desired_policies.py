@@ -6,57 +6,33 @@ regions alone would be wrong, the queue is named exactly: so the result is right
 selectors are, and as good as their patterns for all to come.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config.lint.policy_conflicts import Covering
-from dlx_router.core.created_queues import Affixes
 from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.provisioning import selector_regex
-from dlx_router.provisioning.broker_rules import TYPES_FROM, in_force
-from dlx_router.provisioning.dead_letter_names import affixes, guards_of
+from dlx_router.provisioning.broker_rules import at_top, in_force
+from dlx_router.provisioning.dead_letter_names import affixes
 from dlx_router.provisioning.other_routers import Others, others
-from dlx_router.provisioning.ownership import name_of, own_rule
-from dlx_router.provisioning.queue_definition import (
-    Definition,
-    Wanted,
-    bounded,
-    foreign_target,
-    in_order,
-    plain,
-    wanted,
-)
-from dlx_router.provisioning.regions import (
-    MOST_EXPRESSION,
-    Region,
-    kind_of,
-    may_share,
-    parts,
-    rank,
-    size,
-    together,
-    until_cut,
-)
+from dlx_router.provisioning.ownership import own_rule
+from dlx_router.provisioning.queue_definition import OVERFLOW, Wanted, bounded, foreign_target, in_order, plain, wanted
+from dlx_router.provisioning.rabbit_policies import PolicyWriter, Written
+from dlx_router.provisioning.regions import Region, kind_of, may_share, together, until_cut
+
+__all__ = ["Desired", "Written", "desired"]
 
 OWN_PRIORITY: Final = 1_000_000
 EVERY_KIND: Final = "queues"  # apply-to: of any type
-FEW: Final = 8  # selectors in one expression: it is as it was before there was a limit
 KINDS: Final = ("classic", "quorum")
+_OF_QUORUM: Final = frozenset({"all", "queues", "quorum_queues"})
 
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A RabbitMQ policy to be: the rule, why its keys are as they are, and which queues have it now."""
-
-    rule: Rule
-    keys: Definition = field(default_factory=dict)
-    queues: tuple[str, ...] = ()
+Displaced = tuple[Rule | None, Rule | None]  # for quorum queues, for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +51,10 @@ def desired(policies: PolicySet, snapshot: Snapshot, names: Names, *, owned: Ite
     But for those of other routers: what they catch is theirs.
     """
     mine, routers = frozenset(owned), others(snapshot, names, frozenset(owned))
-    foreign = [rule for rule in snapshot.policies if rule.name not in mine | routers.policies]
-    plan = _Planner(policies, snapshot, names, foreign, routers)
+    plan = _Planner(policies, snapshot, names, routers, mine)
     attended = plan.attended()
     written = plan.written(attended) if policies.policies else []
-    above = (*foreign, *(policy.rule for policy in written), *(rule for rule, _ in routers.catching))
+    above = (*plan.foreign, *(policy.rule for policy in written), *(rule for rule, _ in routers.catching))
     top = max((rule.priority for rule in above), default=0)
     own = own_rule(names, max(OWN_PRIORITY, top + 1))
     uncatchable = [(queue, target) for queue in attended if (target := foreign_target(queue, names)) is not None]
@@ -90,11 +65,17 @@ class _Planner:
     """One vhost at one moment."""
 
     def __init__(
-        self, policies: PolicySet, snapshot: Snapshot, names: Names, foreign: Sequence[Rule], routers: Others
+        self, policies: PolicySet, snapshot: Snapshot, names: Names, routers: Others, mine: frozenset[str]
     ) -> None:
-        self._policies, self._names, self._foreign, self._others = policies, names, foreign, routers
-        self._vhost, self._snapshot = snapshot.vhost, snapshot
-        self._typed = snapshot.version >= TYPES_FROM
+        self._policies, self._names, self._others, self._mine = policies, names, routers, mine
+        self._vhost, self._snapshot, self._version = snapshot.vhost, snapshot, snapshot.version
+        self.foreign = [rule for rule in snapshot.policies if rule.name not in mine | routers.policies]
+        above = max((0, *(rule.priority for rule in self.foreign)))
+        self._writer = PolicyWriter(names, snapshot.version, affixes(policies, snapshot.vhost), above)
+        operators = [rule for rule in snapshot.operator_policies if rule.apply_to in _OF_QUORUM]
+        matter = any(OVERFLOW in rule.definition or _is_limiting(rule) for rule in operators)
+        self._operators = operators if matter else []
+        self._cut_off: dict[tuple[str, ...], int] = {}
 
     # -- which queues ---------------------------------------------------------------------------------------------
 
@@ -117,28 +98,33 @@ class _Planner:
         wanted_of = {queue.name: self._region(queue) for queue in attended}
         regions = self._kept([*self._general(), *(region for region in wanted_of.values() if not region.names)])
         exact = [region for region in wanted_of.values() if region.names]
-        numbered = self._numbered([*together(exact), *regions], wanted_of)
-        wrong = [queue for queue in attended if not self._right(queue, wanted_of[queue.name], numbered)]
-        if not wrong:
-            return numbered
-        exact += [self._exactly(queue, wanted_of[queue.name]) for queue in wrong]
-        return self._numbered([*together(exact), *regions], wanted_of)
+        written = self._writer.policies([*together(exact), *regions])
+        wrong = [queue for queue in attended if not self._right(queue, wanted_of[queue.name], written)]
+        if wrong:
+            exact += [self._exactly(queue, wanted_of[queue.name]) for queue in wrong]
+            written = self._writer.policies([*together(exact), *regions])
+        return self._served(wanted_of, written)
 
     def _region(self, queue: Standing) -> Region:
-        chain, displaced = self._chain(queue), self._displaced(queue.name)
+        chain, operator = self._chain(queue), self._operator(queue.name, self._operators)
         shard, kind = self._shard(chain, queue.name), kind_of(chain)
-        want = self._wanted(chain, displaced, shard, is_bounded=bounded(queue))
-        differs = want.content != self._wanted(chain, displaced, shard).content
-        alone = differs or (kind is not None and not self._typed)
-        return Region(chain, displaced, want, kind, frozenset({queue.name}) if alone else frozenset(), shard)
+        displaced = self._displaced(queue, chain, shard)
+        limits = self._limits(chain, displaced, operator)
+        want = self._wanted(chain, displaced, shard, is_bounded=bounded(queue.arguments, operator))
+        differs = want.content != self._wanted(chain, displaced, shard, is_bounded=bounded({}, limits)).content
+        alone = differs or (kind is not None and not self._writer.is_typed)
+        exact = frozenset({queue.name}) if alone else frozenset[str]()
+        return Region(chain, displaced, want, kind, exact, shard, limits, self._behind(chain))
 
     def _exactly(self, queue: Standing, region: Region) -> Region:
-        return replace(region, names=frozenset({queue.name}))
+        """By its name; for its type only, where one of another type would take what it should not."""
+        is_mixed = not self._writer.is_typed and self._writer.may_mix(region.wanted)
+        return replace(region, names=frozenset({queue.name}), kind=queue.kind if is_mixed else region.kind)
 
     def _wanted(
         self,
         chain: Sequence[Policy],
-        displaced: tuple[Rule | None, Rule | None],
+        displaced: Displaced,
         shard: int | None,
         *,
         is_bounded: bool = False,
@@ -150,30 +136,44 @@ class _Planner:
         shards = self._names.shards
         return None if shards == 1 or in_order(chain, self._names) else shard_of(queue, shards)
 
-    def _general(self) -> Iterable[Region]:
+    def _general(self) -> Iterator[Region]:
         """What each policy means for queues that do not stand yet."""
-        covering = Covering(self._policies)
-        trivial = [rule for rule in self._foreign if selector_regex.is_every(rule.pattern)]
         for policy in self._policies.policies:
             if policy.vhost not in {None, self._vhost}:
                 continue
             kind = policy.queue_type
-            if kind is not None and not self._typed:
+            if kind is not None and not self._writer.is_typed:
                 continue
-            chain = [*covering.of(policy)]
-            chain = until_cut(member for member in chain if member.apply_to in {EVERY_KIND, policy.apply_to})
+            chain = until_cut(self._covering_of(policy))
             if policy in chain:
-                is_one = policy.selector.kind is SelectorKind.QUEUE
-                name = policy.selector.text if is_one else "\0"
-                rules = self._foreign if is_one else trivial
-                displaced = (in_force(rules, name, "quorum"), in_force(rules, name, "classic"))
-                first = self._shard(chain, name)
-                for shard in (first,) if is_one or first is None else range(self._names.shards):
-                    want = self._wanted(chain, displaced, shard)
-                    yield Region(tuple(chain), displaced, want, kind, shard=shard)
+                yield from self._of_all(policy, chain)
 
-    def _displaced(self, queue: str) -> tuple[Rule | None, Rule | None]:
-        return in_force(self._foreign, queue, "quorum"), in_force(self._foreign, queue, "classic")
+    def _of_all(self, policy: Policy, chain: Sequence[Policy]) -> Iterator[Region]:
+        """Of all queues that the policy names; those apart that an operator limits."""
+        is_one = policy.selector.kind is SelectorKind.QUEUE
+        name = policy.selector.text if is_one else "\0"
+        rules = self.foreign if is_one else _trivial(self.foreign)
+        displaced = in_force(rules, name, "quorum", self._version), in_force(rules, name, "classic", self._version)
+        first, behind = self._shard(chain, name), self._behind(chain)
+        for operator in self._operators_of(name, is_one=is_one):
+            limits = self._limits(chain, displaced, operator)
+            for shard in (first,) if is_one or first is None else range(self._names.shards):
+                want = self._wanted(chain, displaced, shard, is_bounded=bounded({}, limits))
+                kind = policy.queue_type
+                yield Region(tuple(chain), displaced, want, kind, shard=shard, limits=limits, behind=behind)
+
+    def _covering_of(self, policy: Policy) -> list[Policy]:
+        return [member for member in self._covering.of(policy) if member.apply_to in {EVERY_KIND, policy.apply_to}]
+
+    def _behind(self, chain: Sequence[Policy]) -> int:
+        """How many more policies name all that these do, and are cut off by the last of them."""
+        if not chain or chain[-1].inherit:
+            return 0
+        names = tuple(policy.name for policy in chain)
+        if names not in self._cut_off:
+            every = {member.name for policy in chain for member in self._covering_of(policy)}
+            self._cut_off[names] = len(every.difference(names))
+        return self._cut_off[names]
 
     def _kept(self, regions: Sequence[Region]) -> list[Region]:
         """Without those that a wider region of equal content serves."""
@@ -193,88 +193,88 @@ class _Planner:
                 by_member.setdefault(next(iter(members)), []).append((members, region))
         return kept
 
-    # -- numbers --------------------------------------------------------------------------------------------------
+    # -- what others say ------------------------------------------------------------------------------------------
 
-    def _numbered(self, regions: Sequence[Region], wanted_of: dict[str, Region]) -> list[Written]:
-        """Regions of one rank and content share a policy; ranks are two priorities apart, for the two policies."""
-        base = max((rule.priority for rule in self._foreign), default=0)
-        ranked = sorted(regions, key=lambda region: (rank(region), repr(region.wanted.content), region.kind or ""))
-        out: list[Written] = []
-        grouped = [[*group] for _, group in groupby(ranked, key=rank)]
-        for step, group in enumerate(grouped):
-            for _, same in groupby(group, key=lambda region: (repr(region.wanted.content), region.kind)):
-                for some in self._portions(same):
-                    out += self._pair(some, max(base, 0) + 2 * step + 1)
-        out = _once(reversed(out))
-        serves = self._serves(wanted_of, out)
-        return [Written(policy.rule, policy.keys, tuple(sorted(serves.get(id(policy.rule), ())))) for policy in out]
+    def _displaced(self, queue: Standing, chain: Sequence[Policy], shard: int | None) -> Displaced:
+        """The policies of people that ours would displace."""
+        tied = {kind: at_top(self.foreign, queue.name, kind, self._version) for kind in KINDS}
+        own = tied[queue.kind]
+        if len(own) > 1:
+            tied[queue.kind] = [self._taken(own, queue, chain, shard)]
+        quorum, other = (next(iter(tied[kind]), None) for kind in ("quorum", "classic"))
+        return quorum, other
 
-    def _portions(self, same: Iterable[Region]) -> Iterable[list[Region]]:
-        """As many in one policy as its expression has room for."""
-        portion: list[Region] = []
-        for region in same:
-            for part in parts(region) if region.names else (region,):
-                if portion and size(self._expression([*portion, part])) > MOST_EXPRESSION:
-                    yield portion
-                    portion = []
-                portion.append(part)
-        if portion:
-            yield portion
+    def _taken(self, tied: Sequence[Rule], queue: Standing, chain: Sequence[Policy], shard: int | None) -> Rule:
+        """Which of several of one priority the broker took: it says so, or ours that is in force now has its keys."""
+        is_bounded = bounded(queue.arguments, self._operator(queue.name, self._operators))
 
-    def _expression(self, same: Sequence[Region]) -> str:
-        """Of regions of one content, and so of one shard."""
-        shard, patterns = same[0].shard, [region.pattern() for region in same]
-        if shard is not None and not all(region.is_exact for region in same):
-            looks = selector_regex.of_shard(shard, self._names.shards)
-            expression = selector_regex.of_many(patterns, looks)
-        elif len(patterns) > FEW:
-            expression = selector_regex.of_many(patterns)
-        else:
-            expression = selector_regex.either(patterns)
-        guards = [guard for region in same if not region.names for guard in guards_of(region.chain, self._affixes)]
-        return selector_regex.except_for(expression, guards)
+        def content(rule: Rule) -> set[tuple[str, str]]:
+            want = self._wanted(chain, (rule, rule), shard, is_bounded=is_bounded)
+            return _items(dict(plain(want.full if queue.kind == "quorum" else want.common)))
 
-    def _pair(self, same: Sequence[Region], priority: int) -> list[Written]:
-        """The lower one is what every type takes, the higher one what only quorum queues take."""
-        first, expression = same[0], self._expression(same)
-        apply_to = f"{first.kind}_queues" if first.kind and self._typed else "queues"
-        lower = (first.wanted.common, priority) if first.kind != "quorum" else None
-        higher = (first.wanted.full, priority + 1) if first.kind != "classic" else None
-        if lower and higher and plain(lower[0]) == plain(higher[0]):
-            higher = None
-        return [self._rabbit_policy(expression, keys, at, apply_to) for keys, at in filter(None, (lower, higher))]
+        now = next((rule for rule in (*tied, *self._standing_rules) if rule.name == queue.policy), None)
+        if now is None:
+            return tied[0]
+        keys = content(now) if now in tied else _items(now.definition)
+        return min(tied, key=lambda rule: len(content(rule) ^ keys))
 
-    def _rabbit_policy(self, expression: str, keys: Definition, priority: int, apply_to: str) -> Written:
-        rule = Rule("", expression, dict(plain(keys)), priority, apply_to)
-        return Written(replace(rule, name=name_of(rule, self._names)), keys)
+    def _operator(self, name: str, rules: Iterable[Rule]) -> Rule | None:
+        """The operator policy that a quorum queue has or would have; of several of one priority, the strictest."""
+        tied = at_top(rules, name, "quorum", self._version)
+        return min(tied, key=lambda rule: (not _is_limiting(rule), OVERFLOW in rule.definition), default=None)
 
-    @cached_property
-    def _affixes(self) -> Sequence[Affixes]:
-        """Looked for once: each region asks, and there is one for each policy."""
-        return affixes(self._policies, self._vhost)
+    def _operators_of(self, name: str, *, is_one: bool) -> list[Rule | None]:
+        """Those that queues to come may have."""
+        if is_one:
+            return [self._operator(name, self._operators)]
+        every = self._operator(name, _trivial(self._operators))
+        least = every.priority if every is not None else None
+        some = [rule for rule in self._operators if _is_limiting(rule) and not selector_regex.is_every(rule.pattern)]
+        return [every, *(rule for rule in some if least is None or rule.priority >= least)]
+
+    def _limits(self, chain: Sequence[Policy], displaced: Displaced, operator: Rule | None) -> Rule | None:
+        """The operator policy, where a limit of it would decide what these mean."""
+        if operator is None:
+            return None
+        free, limited = (self._wanted(chain, displaced, None, is_bounded=so) for so in (False, True))
+        return None if free.content == limited.content else operator
 
     # -- proof ----------------------------------------------------------------------------------------------------
 
     def _rules(self, written: Sequence[Written]) -> list[Rule]:
-        return [*(policy.rule for policy in written), *self._foreign]
+        return [*(policy.rule for policy in written), *self.foreign]
 
     def _right(self, queue: Standing, region: Region, written: Sequence[Written]) -> bool:
-        rule = in_force(self._rules(written), queue.name, queue.kind)
-        keys = region.wanted.full if queue.kind == "quorum" else region.wanted.common
-        return rule is not None and rule.definition == dict(plain(keys))
+        """Whether whatever the broker may take is what the queue should have."""
+        rules = at_top(self._rules(written), queue.name, queue.kind, self._version)
+        keys = dict(plain(region.wanted.full if queue.kind == "quorum" else region.wanted.common))
+        return bool(rules) and all(rule.definition == keys for rule in rules)
 
-    def _serves(self, wanted_of: dict[str, Region], written: Sequence[Written]) -> dict[int, list[str]]:
-        """Which queues each rule is in force for."""
+    def _served(self, wanted_of: dict[str, Region], written: Sequence[Written]) -> list[Written]:
+        """Each with the queues that it is in force for."""
         kinds = {queue.name: queue.kind for queue in self._snapshot.queues}
-        rules, out = self._rules(written), dict[int, list[str]]()
+        rules, serves = self._rules(written), dict[int, list[str]]()
         for name in wanted_of:
-            out.setdefault(id(in_force(rules, name, kinds[name])), []).append(name)
-        return out
+            serves.setdefault(id(in_force(rules, name, kinds[name], self._version)), []).append(name)
+        return [replace(policy, queues=tuple(sorted(serves.get(id(policy.rule), ())))) for policy in written]
+
+    @cached_property
+    def _covering(self) -> Covering:
+        return Covering(self._policies)
+
+    @cached_property
+    def _standing_rules(self) -> list[Rule]:
+        """Ours that stand."""
+        return [rule for rule in self._snapshot.policies if rule.name in self._mine]
 
 
-def _once(highest_first: Iterable[Written]) -> list[Written]:
-    """Without those that one of higher priority repeats: they would never be in force, and have its name."""
-    kept: dict[str, Written] = {}
-    for policy in highest_first:
-        kept.setdefault(policy.rule.name, policy)
-    return [*kept.values()]
+def _trivial(rules: Iterable[Rule]) -> list[Rule]:
+    return [rule for rule in rules if selector_regex.is_every(rule.pattern)]
+
+
+def _is_limiting(operator: Rule) -> bool:
+    return bounded({}, operator)
+
+
+def _items(definition: Mapping[str, Any]) -> set[tuple[str, str]]:
+    return {(key, repr(value)) for key, value in definition.items()}

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.administration import Rule, Standing
 from dlx_router.broker.definitions import Exchange, core
+from dlx_router.broker.policy_keys import unsupported
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Setting
-from dlx_router.provisioning.broker_rules import unsupported
 
 HANDED_OVER: Final = ("message-ttl", "max-length", "max-length-bytes", "overflow", "delivery-limit", "expires")
 LENGTHS: Final = ("max-length", "max-length-bytes")
@@ -63,7 +63,8 @@ def wanted(
 ) -> Wanted:
     """What the chain asks for, on top of what it displaces (for quorum, for others).
 
-    `bounded`: an argument of the queue limits its length, so that refusing publishes would reach its producers.
+    `bounded`: an argument of the queue or an operator limits its length, so that refusing publishes would reach its
+    producers.
     `shard`: of the inbox.
     """
     settings, inbox = _settings(chain), names.fifo if in_order(chain, names) else names.inboxes[shard]
@@ -125,10 +126,15 @@ def _other(before: Mapping[str, Any], key: str, value: object) -> Any:  # noqa: 
     return before[key] if key in before and before[key] != value else None
 
 
-def bounded(queue: Standing) -> bool:
-    """Whether an argument limits its length, and it does not refuse publishes by itself."""
-    arguments = queue.arguments
-    return any(f"x-{key}" in arguments for key in LENGTHS) and arguments.get("x-overflow") != REFUSE
+def bounded(arguments: Mapping[str, Any], operator: Rule | None) -> bool:
+    """Whether an argument or an operator policy limits a queue's length, and it does not refuse publishes by itself.
+
+    Also where an operator says what happens at the limit: it is said over ours, and refusing would not take place.
+    """
+    limits: Mapping[str, Any] = {} if operator is None else operator.definition
+    if OVERFLOW in limits:
+        return bool(limits[OVERFLOW] != REFUSE)
+    return any(f"x-{key}" in arguments or key in limits for key in LENGTHS) and arguments.get("x-overflow") != REFUSE
 
 
 def hop(definition: Definition) -> str:

@@ -16,7 +16,11 @@ MOST_EXPRESSION: Final = 1024  # bytes; RabbitMQ 4.3 takes no more, those before
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Queues that all these policies of ours and RabbitMQ policies name; `names` where they are named one by one."""
+    """Queues that all these policies of ours and RabbitMQ policies name; `names` where they are named one by one.
+
+    `limits`: the operator policy on them, where it decides what the others mean. `behind`: how many more of our
+    policies name all of them, and are cut off by one that does not inherit.
+    """
 
     chain: tuple[Policy, ...]
     displaced: tuple[Rule | None, Rule | None]
@@ -24,6 +28,8 @@ class Region:
     kind: str | None = None
     names: frozenset[str] = frozenset()
     shard: int | None = None  # of the inbox, where there are several
+    limits: Rule | None = None
+    behind: int = 0
 
     @property
     def is_exact(self) -> bool:
@@ -34,7 +40,9 @@ class Region:
     def members(self) -> frozenset[object]:
         """By which it is told which of two is the narrower."""
         rules = {rule.name for rule in self.displaced if rule is not None and not selector_regex.is_every(rule.pattern)}
-        return frozenset({*(policy.name for policy in self.chain), *rules, *([self.kind] if self.kind else [])})
+        ours, limits = (policy.name for policy in self.chain), self.limits
+        operator = [] if limits is None or selector_regex.is_every(limits.pattern) else [("operator", limits.name)]
+        return frozenset({*ours, *rules, *operator, *([self.kind] if self.kind else [])})
 
     def pattern(self) -> str:
         """The expression, of whatever shard."""
@@ -47,7 +55,8 @@ class Region:
         ]
         chain = chain or list(self.chain[:1])
         ours = [selector_regex.of_selector(policy.selector) for policy in chain]
-        return selector_regex.both([*ours, *dict.fromkeys(rule.pattern for rule in self.displaced if rule is not None)])
+        rules = dict.fromkeys(rule.pattern for rule in (*self.displaced, self.limits) if rule is not None)
+        return selector_regex.both([*ours, *rules])
 
 
 def parts(region: Region) -> Iterable[Region]:
@@ -74,9 +83,11 @@ def may_share(region: Region, other: Region) -> bool:
     return region.shard == other.shard or None in {region.shard, other.shard}
 
 
-def rank(region: Region) -> tuple[int, int]:
-    """Of a higher one the policy has a higher priority."""
-    return (1 if region.names else 0, len(region.members))
+def rank(region: Region) -> tuple[int, ...]:
+    """Of a higher one the policy has a higher priority; between as many selectors what the broker applies decides."""
+    rules = (*region.displaced, region.limits)
+    theirs = (max((rule.priority for rule in some if rule is not None), default=0) for some in (rules[:2], rules[2:]))
+    return (1 if region.names else 0, len(region.members) + region.behind, *theirs)
 
 
 def kind_of(chain: Sequence[Policy]) -> str | None:

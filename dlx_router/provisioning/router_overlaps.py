@@ -25,16 +25,18 @@ def meetings(want: Desired, policies: PolicySet, kept: Sequence[Rule], snapshot:
     here = [policy for policy in policies.policies if policy.vhost in {None, snapshot.vhost}]
     for router in want.others.routers:
         theirs = [rule for rule, prefix in want.others.catching if prefix == router.prefix]
-        if (both := _both(theirs, want.attended, here)) is not None:
+        if (both := _both(theirs, want.attended, here, snapshot.version)) is not None:
             yield _conflict(router.prefix, *both)
         elif (queue := _caught(router, ours, kept, snapshot)) is not None:
             yield _unshielded(router.prefix, queue)
 
 
-def _both(theirs: Sequence[Rule], standing: Sequence[Standing], selectors: Sequence[Policy]) -> tuple[str, str] | None:
+def _both(
+    theirs: Sequence[Rule], standing: Sequence[Standing], selectors: Sequence[Policy], version: tuple[int, ...]
+) -> tuple[str, str] | None:
     """What both name, and their policy that does."""
     for rule in theirs:
-        queues = [queue.name for queue in standing if applies(rule, queue.name, queue.kind)]
+        queues = [queue.name for queue in standing if applies(rule, queue.name, queue.kind, version)]
         if queues:
             more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
             noun = "queue" if len(queues) == 1 else "queues"
@@ -70,9 +72,9 @@ def _samples(selector: Selector, expression: str) -> Iterator[str]:
 
 def _caught(router: Names, ours: Sequence[Rule], kept: Sequence[Rule], snapshot: Snapshot) -> str | None:
     """A queue of the other router's own that a policy of ours would be in force for."""
-    mine = {id(rule) for rule in ours}
+    mine, rules = {id(rule) for rule in ours}, [*ours, *kept]
     for queue in snapshot.queues:
-        if router.is_own(queue.name) and id(in_force([*ours, *kept], queue.name, queue.kind)) in mine:
+        if router.is_own(queue.name) and id(in_force(rules, queue.name, queue.kind, snapshot.version)) in mine:
             return queue.name
     return None
 

@@ -35,7 +35,7 @@ def _is_inbox(attachment: Attachment, vhost: str) -> bool:
 
 def _ends(queue: Standing, target: str, snapshot: Snapshot, routes: Routes) -> frozenset[str]:
     """The queues that its dead letters may reach: by the key that is set for it, else by any."""
-    key = merged(queue, snapshot.policies, snapshot.operator_policies).get(KEY)
+    key = merged(queue, snapshot).get(KEY)
     if isinstance(key, str):
         return routes.queues(target, key)
     return routes.queues(target, None) - {queue.name}
