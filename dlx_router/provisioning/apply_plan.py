@@ -123,7 +123,7 @@ def known_names(names: Names) -> frozenset[str]:
 
 def has_made(queue: str, names: Names, known: frozenset[str]) -> bool:
     """Whether the router gives this name to a queue: one of `known`, a delayed exchange's, a guard's lock."""
-    return queue in known or names.is_delayed(queue) or queue.startswith(names.guard("")[:-16])
+    return queue in known or names.is_delayed(queue) or names.is_guard(queue)
 
 
 async def remaining(
@@ -140,7 +140,7 @@ async def remaining(
     queues = [queue for queue in snapshot.queues if has_made(queue.name, names, known)]
     delayed = delayed_exchanges.removable(snapshot, names)
     own = {own_name(names)}
-    now = await count([queue.name for queue in queues if queue.name in known or names.is_delayed(queue.name)])
+    now = await count([queue.name for queue in queues if not _is_lock(queue, names)])
     journal = (
         [] if with_journal else [queue for queue in queues if queue.name == names.journal and _written(queue, now)]
     )
@@ -167,6 +167,11 @@ async def remaining(
     )
 
 
+def _is_lock(queue: Standing, names: Names) -> bool:
+    """Whether a guard has it now: the broker lets nobody else look at it."""
+    return queue.exclusive and names.is_guard(queue.name)
+
+
 def _written(journal: Standing, now: Counts) -> bool:
     """Whether it may hold events: only what is surely empty does not."""
     return bool(journal.messages) or now.get(journal.name, (1, 0))[0] > 0
@@ -179,7 +184,8 @@ def _counted(queue: Standing, now: Counts) -> tuple[int, int]:
 
 def _full(snapshot: Snapshot, names: Names, now: Counts) -> list[str]:
     known = known_names(names) - {names.state, names.journal}
-    full = [(queue.name, _counted(queue, now)[0]) for queue in snapshot.queues if queue.name in known]
+    counted = [queue for queue in snapshot.queues if queue.name in known or names.is_guard(queue.name)]
+    full = [(queue.name, _counted(queue, now)[0]) for queue in counted]
     lines = [
         f"queue {name} holds {letters} {'letter' if letters == 1 else 'letters'}" for name, letters in full if letters
     ]
