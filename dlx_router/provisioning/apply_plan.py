@@ -17,8 +17,9 @@ from dlx_router.provisioning import delayed_exchanges, ledger
 from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.ownership import own_name, recognised
-from dlx_router.provisioning.plan import Action, Plan, Step, bound, plan
+from dlx_router.provisioning.plan import Plan, bound, plan
 from dlx_router.provisioning.queue_definition import STRATEGY
+from dlx_router.provisioning.steps import Action, Step
 
 _GLOBAL: Final = "global-parameters"
 Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
@@ -46,18 +47,14 @@ async def apply(api: Administration, vhost_plan: Plan, names: Names) -> list[Ste
 
     The steps that were taken.
     """
-    wanted = {policy.rule.name for policy in vhost_plan.desired.policies}
-    blocked = {note.name for note in vhost_plan.notes if note.name}
-    mine = wanted - blocked
-    await _note(api, names, vhost_plan.vhost, mine | vhost_plan.owned)
-    steps = [step for step in vhost_plan.steps if step.name not in blocked]
-    for step in steps:
+    await _note(api, names, vhost_plan.vhost, vhost_plan.ours | vhost_plan.owned)
+    for step in vhost_plan.steps:
         await _take(api, vhost_plan.vhost, step)
-    await _note(api, names, vhost_plan.vhost, mine)
-    return steps
+    await _note(api, names, vhost_plan.vhost, vhost_plan.ours)
+    return [*vhost_plan.steps]
 
 
-async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str] | set[str]) -> None:
+async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str]) -> None:
     name = ledger.parameter(names, vhost)
     value = ledger.written(policies)
     if await api.parameter(name) != value:

@@ -18,8 +18,9 @@ from dlx_router.provisioning import ledger, selector_regex
 from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import desired
 from dlx_router.provisioning.ownership import recognised
-from dlx_router.provisioning.plan import Action, plan
+from dlx_router.provisioning.plan import plan
 from dlx_router.provisioning.regions import MOST_EXPRESSION
+from dlx_router.provisioning.steps import Action
 
 NAMES = Names()
 WORDS = st.lists(st.sampled_from(["a", "b", "a+", "*", "#"]), min_size=1, max_size=5)
