@@ -22,7 +22,8 @@ from dlx_router.provisioning import apply_plan, plan_text
 from dlx_router.provisioning.adopt import adopted
 from dlx_router.provisioning.apply_plan import Remains
 from dlx_router.provisioning.desired_policies import Written
-from dlx_router.provisioning.plan import Plan, Step, as_rows
+from dlx_router.provisioning.plan import Plan, as_rows
+from dlx_router.provisioning.steps import Step
 from dlx_router.telemetry import logs
 
 SETTLES_S: Final = 20.0

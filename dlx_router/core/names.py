@@ -1,5 +1,6 @@
 """What we call our things in the broker, and the grid of rungs on which letters wait."""
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -25,6 +26,7 @@ def _grid() -> tuple[int, ...]:
 RUNGS: Final = _grid()
 
 
+_DIGEST: Final = re.compile("[0-9a-f]{16}")  # as `_hash` writes it
 _UNREAD: Final = str.maketrans("", "", "\r\n")
 
 
@@ -106,6 +108,11 @@ class Names:
     def guard(self, queue: str) -> str:
         """The queue that only the router has that guards `queue`."""
         return f"{self.prefix}.guard.{_hash(queue.encode(errors='surrogateescape'))}"
+
+    def is_guard(self, queue: str) -> bool:
+        """Whether it has a name that `guard` gives: whatever else begins so is somebody else's."""
+        begin, _, digest = queue.rpartition(".")
+        return begin == f"{self.prefix}.guard" and _DIGEST.fullmatch(digest) is not None
 
     def in_use(self, queue: str) -> str:
         """The queue that says who publishes to a dead-letter queue; "": to any of many."""

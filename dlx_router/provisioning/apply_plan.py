@@ -17,8 +17,9 @@ from dlx_router.provisioning import delayed_exchanges, ledger
 from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.ownership import own_name, recognised
-from dlx_router.provisioning.plan import Action, Plan, Step, bound, plan
+from dlx_router.provisioning.plan import Plan, bound, plan
 from dlx_router.provisioning.queue_definition import STRATEGY
+from dlx_router.provisioning.steps import Action, Step
 
 _GLOBAL: Final = "global-parameters"
 Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
@@ -46,18 +47,14 @@ async def apply(api: Administration, vhost_plan: Plan, names: Names) -> list[Ste
 
     The steps that were taken.
     """
-    wanted = {policy.rule.name for policy in vhost_plan.desired.policies}
-    blocked = {note.name for note in vhost_plan.notes if note.name}
-    mine = wanted - blocked
-    await _note(api, names, vhost_plan.vhost, mine | vhost_plan.owned)
-    steps = [step for step in vhost_plan.steps if step.name not in blocked]
-    for step in steps:
+    await _note(api, names, vhost_plan.vhost, vhost_plan.ours | vhost_plan.owned)
+    for step in vhost_plan.steps:
         await _take(api, vhost_plan.vhost, step)
-    await _note(api, names, vhost_plan.vhost, mine)
-    return steps
+    await _note(api, names, vhost_plan.vhost, vhost_plan.ours)
+    return [*vhost_plan.steps]
 
 
-async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str] | set[str]) -> None:
+async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str]) -> None:
     name = ledger.parameter(names, vhost)
     value = ledger.written(policies)
     if await api.parameter(name) != value:
@@ -123,7 +120,7 @@ def known_names(names: Names) -> frozenset[str]:
 
 def has_made(queue: str, names: Names, known: frozenset[str]) -> bool:
     """Whether the router gives this name to a queue: one of `known`, a delayed exchange's, a guard's lock."""
-    return queue in known or names.is_delayed(queue) or queue.startswith(names.guard("")[:-16])
+    return queue in known or names.is_delayed(queue) or names.is_guard(queue)
 
 
 async def remaining(
@@ -140,7 +137,7 @@ async def remaining(
     queues = [queue for queue in snapshot.queues if has_made(queue.name, names, known)]
     delayed = delayed_exchanges.removable(snapshot, names)
     own = {own_name(names)}
-    now = await count([queue.name for queue in queues if queue.name in known or names.is_delayed(queue.name)])
+    now = await count([queue.name for queue in queues if not _is_lock(queue, names)])
     journal = (
         [] if with_journal else [queue for queue in queues if queue.name == names.journal and _written(queue, now)]
     )
@@ -167,6 +164,11 @@ async def remaining(
     )
 
 
+def _is_lock(queue: Standing, names: Names) -> bool:
+    """Whether a guard has it now: the broker lets nobody else look at it."""
+    return queue.exclusive and names.is_guard(queue.name)
+
+
 def _written(journal: Standing, now: Counts) -> bool:
     """Whether it may hold events: only what is surely empty does not."""
     return bool(journal.messages) or now.get(journal.name, (1, 0))[0] > 0
@@ -179,7 +181,8 @@ def _counted(queue: Standing, now: Counts) -> tuple[int, int]:
 
 def _full(snapshot: Snapshot, names: Names, now: Counts) -> list[str]:
     known = known_names(names) - {names.state, names.journal}
-    full = [(queue.name, _counted(queue, now)[0]) for queue in snapshot.queues if queue.name in known]
+    counted = [queue for queue in snapshot.queues if queue.name in known or names.is_guard(queue.name)]
+    full = [(queue.name, _counted(queue, now)[0]) for queue in counted]
     lines = [
         f"queue {name} holds {letters} {'letter' if letters == 1 else 'letters'}" for name, letters in full if letters
     ]

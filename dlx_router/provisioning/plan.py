@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from dlx_router.broker import declared
@@ -15,12 +14,12 @@ from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import delayed_exchanges
-from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import Desired, Written, desired
 from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY
 from dlx_router.provisioning.regions import MOST_EXPRESSION, size
 from dlx_router.provisioning.router_overlaps import meetings
+from dlx_router.provisioning.steps import POLICY, Action, Step, after, all_in_force, gives_way, of_policies, same
 from dlx_router.provisioning.uncaught_queues import uncaught
 
 UNNAMED_INBOX: Final = "inbox-shards"
@@ -29,25 +28,6 @@ NOW: Final = "move its messages elsewhere and delete it; apply, or a start of th
 TOO_LONG: Final = "expression"
 _SHOWN: Final = 5
 _ORDER: Final = (Exchange, Queue, Binding)
-
-
-class Action(StrEnum):
-    """What a step does."""
-
-    ADD = "add"
-    CHANGE = "change"
-    REMOVE = "remove"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One change. `what` is exchange, queue, binding or policy; `was` is the policy as it stands now."""
-
-    action: Action
-    what: str
-    name: str
-    thing: Exchange | Queue | Binding | Written | Rule
-    was: Rule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +46,17 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of one vhost, and the notes. `owned`: what the ledger says now; `unchanged`: what is as it should."""
+    """The steps of one vhost, those only that apply takes, and the notes. `unchanged`: what is as it should be.
+
+    `owned`: the RabbitMQ policies that are ours now; `ours`: those that are once all steps are taken.
+    """
 
     vhost: str
     steps: tuple[Step, ...]
     notes: tuple[Note, ...]
     desired: Desired
     owned: frozenset[str]
+    ours: frozenset[str]
     unchanged: tuple[str, ...] = ()
 
     @property
@@ -103,22 +87,57 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     unfit = delayed_exchanges.unfit(late, snapshot)
     fit = delayed_exchanges.definitions_of((entry for entry in late if entry.exchange not in unfit), names)
     made = [*core(names), *([journal_stream(names)] if journal else []), *fit]
-    steps = _ordered([*_things(snapshot, made), *_policies(want, snapshot, owned)], names)
+    needed = _ordered([*_things(snapshot, made), *_of_policies(want, snapshot, owned)], names)
+    blocked = [*_taken(want, snapshot, names, owned), *_too_long(want)]
+    left_out = frozenset(note.name for note in blocked if note.conflict)
+    steps, kept = _possible(needed, left_out)
     notes = [*_meetings(want, policies, snapshot, owned)]
-    left = uncaught(want.uncatchable, attachments, snapshot, names)
-    notes += [Note(NOT_CATCHABLE, message, conflict=True) for _, message in left]
-    notes += [*_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned), *_undelayed(unfit)]
-    notes += [*unnamed_inboxes(snapshot, names), *_too_long(want), *_foreign(snapshot, names)]
-    changing = {(step.what, step.name) for step in steps}
-    every = [*(_called(definition) for definition in made), *(("policy", policy.rule.name) for policy in want.policies)]
+    uncatchable = uncaught(want.uncatchable, attachments, snapshot, names)
+    notes += [Note(NOT_CATCHABLE, message, conflict=True) for _, message in uncatchable]
+    notes += [*blocked, *_kept(kept), *_pending(snapshot, after(snapshot.policies, steps)), *_undelayed(unfit)]
+    notes += [*unnamed_inboxes(snapshot, names), *_foreign(snapshot, names)]
+    wanted = [policy.rule.name for policy in want.policies]
+    every = [*(_called(definition) for definition in made), *((POLICY, name) for name in wanted)]
+    changing = {(step.what, step.name) for step in needed}
     unchanged = tuple(f"{what} {name}" for what, name in every if (what, name) not in changing)
-    return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned, unchanged)
+    ours = (frozenset(wanted) - left_out) | (owned & left_out) | kept
+    return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned, ours, unchanged)
 
 
 def _ordered(steps: list[Step], names: Names) -> list[Step]:
-    """Where there are inbox shards, the policy first that says which nodes lead them: it is read with a declaration."""
+    """Where there are inbox shards, the policy first that says which nodes lead them: it is read with a declaration.
+
+    Not where its priority falls: others, which are higher until they fall too, would be in force for our own queues.
+    """
     own = own_name(names)
-    return sorted(steps, key=lambda step: step.name != own) if names.shards > 1 else steps
+    return sorted(steps, key=lambda step: step.name != own or gives_way(step)) if names.shards > 1 else steps
+
+
+def _of_policies(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> list[Step]:
+    return of_policies(want.policies, {rule.name: rule for rule in snapshot.policies}, owned)
+
+
+def _possible(steps: Sequence[Step], left_out: frozenset[str]) -> tuple[list[Step], frozenset[str]]:
+    """The steps without those about policies that are left out, and the policies that stay because of them.
+
+    Each may be the only one that catches some queue: the policy that replaces it has another name, and is perhaps the
+    one that is left out.
+    """
+    possible = [step for step in steps if step.what != POLICY or step.name not in left_out]
+    if not left_out:
+        return possible, frozenset()
+    kept = frozenset(step.name for step in possible if step.action is Action.REMOVE)
+    return [step for step in possible if step.action is not Action.REMOVE], kept
+
+
+def _kept(policies: frozenset[str]) -> Iterator[Note]:
+    if policies:
+        yield Note(
+            "kept",
+            f"nothing is removed while a policy is left out, for it may be all that catches some queues; these stay, "
+            f"and what replaces them may not be in force yet: {', '.join(sorted(policies))}; mend what is left out, "
+            f"then apply",
+        )
 
 
 def unnamed_inboxes(snapshot: Snapshot, names: Names) -> Iterator[Note]:
@@ -174,7 +193,8 @@ def _too_long(want: Desired) -> Iterator[Note]:
         if (n := size(policy.rule.pattern)) > MOST_EXPRESSION:
             text = (
                 f'policy "{policy.rule.name}": its expression has {n} bytes, and RabbitMQ takes {MOST_EXPRESSION:,}, '
-                f"so it is left out ({policy.rule.pattern[:80]}…); write a shorter selector, or several"
+                f"so it is left out ({policy.rule.pattern[:80]}…); write a shorter selector, or several, or give "
+                f"dead-letter queues fewer different prefixes and suffixes: each is an exception in it"
             )
             yield Note(TOO_LONG, text, conflict=True, name=policy.rule.name)
 
@@ -199,25 +219,6 @@ def _things(snapshot: Snapshot, everything: Sequence[Definition]) -> Iterator[St
                 there = definition.name in (snapshot.exchanges if isinstance(definition, Exchange) else queues)
             if not there:
                 yield Step(Action.ADD, *_called(definition), definition)
-
-
-def _policies(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Step]:
-    """New and changed ones first, then those that nothing needs any more: no queue is without one in between."""
-    there = {rule.name: rule for rule in snapshot.policies}
-    for policy in want.policies:
-        now = there.get(policy.rule.name)
-        if now is None:
-            yield Step(Action.ADD, "policy", policy.rule.name, policy)
-        elif not same(now, policy.rule) and policy.rule.name in owned:
-            yield Step(Action.CHANGE, "policy", policy.rule.name, policy, now)
-    wanted = {policy.rule.name for policy in want.policies}
-    for name in sorted((owned & there.keys()) - wanted):
-        yield Step(Action.REMOVE, "policy", name, there[name], there[name])
-
-
-def same(rule: Rule, other: Rule) -> bool:
-    """Whether the broker would do the same for both."""
-    return rule.body() == other.body()
 
 
 def _meetings(want: Desired, policies: PolicySet, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:
@@ -253,17 +254,10 @@ def _taken(want: Desired, snapshot: Snapshot, names: Names, owned: frozenset[str
             )
 
 
-def _pending(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:
-    """At-least-once deaths that the broker would delete if a queue's strategy changed now."""
-    rules = [
-        *(policy.rule for policy in want.policies),
-        *(rule for rule in snapshot.policies if rule.name not in owned),
-    ]
+def _pending(snapshot: Snapshot, then: Sequence[Rule]) -> Iterator[Note]:
+    """At-least-once deaths that the broker would delete if a queue's strategy changed now. `then`: what will stand."""
     for queue in snapshot.queues:
-        now = in_force(snapshot.policies, queue.name, queue.kind)
-        then = in_force(rules, queue.name, queue.kind)
-        lost = now is not None and STRATEGY in now.definition and (then is None or STRATEGY not in then.definition)
-        if queue.pending and lost:
+        if queue.pending and _loses_strategy(all_in_force(snapshot.policies, queue), all_in_force(then, queue)):
             yield Note(
                 "pending",
                 f"queue {queue.name}: {queue.pending} at-least-once deaths are not confirmed yet, and the broker would "
@@ -271,6 +265,14 @@ def _pending(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterat
                 conflict=True,
                 stops=True,
             )
+
+
+def _loses_strategy(now: Sequence[Rule], then: Sequence[Rule]) -> bool:
+    """Whether it may: of several of one priority the broker takes any."""
+    if [rule.definition for rule in now] == [rule.definition for rule in then]:
+        return False
+    had = any(STRATEGY in rule.definition for rule in now)
+    return had and not (then and all(STRATEGY in rule.definition for rule in then))
 
 
 def bound(binding: Binding) -> Bound:

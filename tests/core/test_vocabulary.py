@@ -84,6 +84,15 @@ def test_other_queues_of_ours_are_not_of_a_delayed_exchange() -> None:
 
 
 @law
+@given(queues)
+def test_the_lock_of_a_guard_is_known_by_its_whole_name(queue: str) -> None:
+    names, lock = Names("eu"), Names("eu").guard(queue)
+    assert names.is_guard(lock)
+    others = (f"{lock}0", lock[:-1], lock.upper(), f"{lock}\n", f"a{lock}", "eu.guard.parking", "eu.guard.", "eu.guard")
+    assert not any(map(names.is_guard, (*others, Names("us").guard(queue), Names("eu").in_use(queue))))
+
+
+@law
 @given(st.lists(queues, min_size=2, max_size=4, unique=True))
 def test_each_queue_has_a_guard_and_a_lock_of_its_own_that_are_ours(some: list[str]) -> None:
     names = [of(queue) for of in (Names("eu").guard, Names("eu").in_use) for queue in some]

@@ -20,8 +20,9 @@ from dlx_router.provisioning import ledger, selector_regex
 from dlx_router.provisioning.broker_rules import at_top, in_force
 from dlx_router.provisioning.desired_policies import desired
 from dlx_router.provisioning.ownership import recognised
-from dlx_router.provisioning.plan import Action, plan
+from dlx_router.provisioning.plan import plan
 from dlx_router.provisioning.regions import MOST_EXPRESSION
+from dlx_router.provisioning.steps import Action
 
 ROOT: Final = Path(__file__).parents[2]
 NAMES = Names()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dlx_router.core.names import Names
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
@@ -219,6 +220,27 @@ def test_what_is_not_ours_is_never_touched(shop: Commands) -> None:
     assert "kept: queue dlx-router.stranger: not made by the router" in done.stdout
     assert set(shop.policies()) == {"theirs", "dlx-router.mine"}
     assert "dlx-router.stranger" in shop.vhost.queues()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
+def test_destroy_knows_the_lock_of_a_guard_by_its_whole_name(commands: Commands, amqp: Client) -> None:
+    """What only begins like one is somebody's: of a router of prefix dlx-router.guard, say. Letters in one count."""
+    commands.apply()
+    theirs, lock = ["dlx-router.guard.foo", "dlx-router.guard.parking"], Names().guard("work")
+    for queue in (*theirs, lock):
+        commands.declare(queue)
+        amqp.publish(b"1", key=queue)
+    refused = commands.run("destroy")
+    assert refused.returncode == 1, refused.stdout
+    assert f"queue {lock} holds 1 letter" in refused.stdout
+    assert commands.policies(), "nothing was removed"
+    amqp.take(lock)
+    done = commands.run("destroy")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"kept: queue {queue}: not made by the router" in done.stdout for queue in theirs)
+    assert commands.vhost.queues() == theirs
+    assert [amqp.depth(queue) for queue in theirs] == [1, 1]
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from dlx_router.broker.definitions import rescued
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered
 from dlx_router.provisioning.broker_rules import in_force
-from dlx_router.provisioning.plan import Action, Plan, plan
+from dlx_router.provisioning.plan import Plan, plan
+from dlx_router.provisioning.steps import after
 from tests.provisioning.test_provision import Commands
 from tests.support.vhost import Vhost
 
@@ -33,13 +34,7 @@ def policies_of(*selectors: str) -> PolicySet:
 
 def applied(planned: Plan, snapshot: Snapshot) -> Snapshot:
     """The vhost after apply took the steps about policies."""
-    rules = {rule.name: rule for rule in snapshot.policies}
-    for step in planned.steps if not planned.is_refused else ():
-        if step.what == "policy" and step.action is Action.REMOVE:
-            del rules[step.name]
-        elif step.what == "policy":
-            rules[step.name] = step.thing.rule  # type: ignore[union-attr]  # a rule, where it has a name
-    return replace(snapshot, policies=tuple(rules.values()))
+    return replace(snapshot, policies=after(snapshot.policies, planned.steps if not planned.is_refused else ()))
 
 
 def changes(planned: Plan) -> list[str]:

@@ -1,0 +1,235 @@
+"""While apply works: what was in force is in force until what will be is. By the steps one at a time, no broker asked.
+
+What RabbitMQ does where `at-least-once` is away for a moment, it deletes the deaths that wait, is in test_held_deaths.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.provisioning.plan import Plan, plan
+from dlx_router.provisioning.steps import Action, Step, after, all_in_force
+from tests.provisioning.test_patterns import FOREIGN, QUEUES, SETS, STANDING
+
+NAMES: Final = Names()
+STRATEGY: Final = "dead-letter-strategy"
+EXCHANGE: Final = "dead-letter-exchange"
+QUORUM, CLASSIC = Standing("orders.new", "quorum"), Standing("orders.old", "classic")
+
+
+def policies_of(**definitions: dict[str, Any]) -> PolicySet:
+    """A policy for each selector, in which `rest` is #, and _ a dot before #."""
+    texts = {name: "#" if name == "rest" else f"{name}.#" for name in definitions}
+    source = Source("p", "p.yaml", 1)
+    return ordered([
+        Policy(name, Selector(SelectorKind.MATCH, texts[name]), source,
+               definition={key: Setting(value, source) for key, value in keys.items()})
+        for name, keys in definitions.items()
+    ])  # fmt: skip
+
+
+def applied(policies: PolicySet, now: Snapshot, names: Names = NAMES) -> Snapshot:
+    planned = plan(policies, now, names, frozenset())
+    return replace(now, policies=after(now.policies, planned.steps))
+
+
+def moments(planned: Plan, now: Snapshot) -> Iterator[tuple[Step, Sequence[Rule]]]:
+    """What stands after each step."""
+    rules = now.policies
+    for step in planned.steps:
+        rules = after(rules, [step])
+        yield step, rules
+
+
+def has(key: str, rules: Sequence[Rule], queue: Standing) -> bool:
+    """Whether the queue surely has it, whichever of one priority the broker takes."""
+    winners = all_in_force(rules, queue)
+    return bool(winners) and all(key in rule.definition for rule in winners)
+
+
+def lapses(planned: Plan, now: Snapshot, queues: Sequence[Standing], *keys: str) -> list[str]:
+    """After which steps a queue is without what it has before and afterwards."""
+    *_, (_, then) = [(None, now.policies), *moments(planned, now)]
+    kept = [(key, queue) for key in keys for queue in queues if has(key, now.policies, queue) and has(key, then, queue)]
+    return [
+        f"{key} of {queue.name} after {step.action} {step.name}"
+        for step, rules in moments(planned, now)
+        for key, queue in kept
+        if not has(key, rules, queue)
+    ]
+
+
+# -- the two ways in which deaths were deleted -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hours", range(1, 9))  # a name is a hash of the content: half of them come in the wrong order
+def test_a_policy_that_goes_leaves_the_strategy_all_the_while(hours: int) -> None:
+    both = policies_of(rest={}, orders={"message-ttl": hours * 3_600_000})
+    now = applied(both, Snapshot("/", (4, 3), (QUORUM, CLASSIC)))
+    planned = plan(policies_of(rest={}), now, NAMES, frozenset())
+    assert [step.action for step in planned.steps if step.what == "policy"] == [Action.REMOVE] * 2
+    assert lapses(planned, now, [QUORUM, CLASSIC], STRATEGY, EXCHANGE) == []
+
+
+def _without_theirs(now: Snapshot) -> Snapshot:
+    return replace(now, policies=tuple(rule for rule in now.policies if rule.name != "theirs"))
+
+
+FALLS: Final = {
+    "somebody deletes a policy of priority 10": (policies_of(rest={}), _without_theirs),
+    "a wider policy goes": (policies_of(rest={}, orders={"message-ttl": 5}), lambda now: now),
+}
+
+
+@pytest.mark.parametrize("fall", FALLS.values(), ids=FALLS)
+def test_policies_that_fall_leave_the_strategy_all_the_while(
+    fall: tuple[PolicySet, Callable[[Snapshot], Snapshot]],
+) -> None:
+    before, changed = fall
+    theirs = Rule("theirs", "^other", {"max-length": 1}, 10)
+    now = changed(applied(before, Snapshot("/", (4, 3), (QUORUM, CLASSIC), policies=(theirs,))))
+    narrow = ordered([policy for policy in before.policies if policy.name != "rest"] or before.policies)
+    planned = plan(narrow, now, NAMES, frozenset())
+    assert Action.CHANGE in {step.action for step in planned.steps if step.what == "policy"}
+    assert lapses(planned, now, [QUORUM, CLASSIC], STRATEGY, EXCHANGE) == []
+
+
+# -- the law -----------------------------------------------------------------------------------------------------------
+
+Stage = tuple[PolicySet, list[Rule], Names]  # policies of ours, those of others, and the names by the shards
+STAGES: Final = st.tuples(SETS, FOREIGN, st.builds(Names, shards=st.sampled_from([1, 2])))
+TO_COME: Final = st.lists(st.builds(Standing, QUEUES.filter(bool), st.sampled_from(["classic", "quorum"])), max_size=4)
+OWN: Final = [Standing(NAMES.inbox, "quorum"), Standing(NAMES.parking, "quorum")]
+# By hand: of every so many of our policies another TTL, another priority or both.
+HANDS: Final = st.lists(st.tuples(st.sampled_from([None, 1, 7]), st.sampled_from([None, 0, 4, 99])), max_size=4)
+
+
+def _touched(rules: Sequence[Rule], hands: Sequence[tuple[int | None, int | None]]) -> Iterator[Rule]:
+    for rule, (ttl, priority) in zip(rules, hands, strict=False):
+        changed = rule if ttl is None else replace(rule, definition={**rule.definition, "message-ttl": ttl})
+        yield changed if priority is None else replace(changed, priority=priority)
+    yield from rules[len(hands) :]
+
+
+@given(STAGES, STAGES, STANDING, TO_COME, HANDS)
+def test_in_force_is_always_what_was_or_what_will_be(
+    was: Stage,
+    will: Stage,
+    queues: list[Standing],
+    to_come: list[Standing],
+    hands: list[tuple[int | None, int | None]],
+) -> None:
+    policies, theirs, names = was
+    start = Snapshot("/", (4, 3), tuple(queues), policies=tuple(theirs))
+    ours = [rule for rule in applied(policies, start, names).policies if NAMES.is_own(rule.name)]
+    policies, theirs, names = will
+    now = replace(start, policies=(*theirs, *_touched(ours, hands)))
+    planned = plan(policies, now, names, frozenset(rule.name for rule in ours))
+    then = after(now.policies, planned.steps)
+    assert {rule.name for rule in then} >= {policy.rule.name for policy in planned.desired.policies}
+    for step, rules in moments(planned, now):
+        for queue in (*queues, *to_come, *OWN):
+            may = [rule.definition for stands in (now.policies, then) for rule in all_in_force(stands, queue)]
+            assert all(rule.definition in may for rule in all_in_force(rules, queue)), (queue, step.action, step.name)
+    assert lapses(planned, now, [*queues, *to_come, *OWN], STRATEGY, EXCHANGE) == []
+
+
+@given(SETS, FOREIGN, STANDING, st.lists(st.sampled_from(["", "a", "^nothing$", "^x"]), max_size=6))
+def test_where_a_hand_changed_expressions_too_every_queue_has_its_dead_letter_exchange(
+    policies: PolicySet, theirs: list[Rule], queues: list[Standing], patterns: list[str]
+) -> None:
+    start = Snapshot("/", (4, 3), tuple(queues), policies=tuple(theirs))
+    ours = [rule for rule in applied(policies, start).policies if NAMES.is_own(rule.name)]
+    touched = [replace(rule, pattern=pattern) for rule, pattern in zip(ours[1:], patterns, strict=False)]
+    now = replace(start, policies=(*theirs, ours[0], *touched, *ours[1 + len(touched) :]))
+    planned = plan(policies, now, NAMES, frozenset(rule.name for rule in ours))
+    assert lapses(planned, now, queues, EXCHANGE) == []
+
+
+def test_the_policy_on_our_own_falls_last_though_inbox_shards_need_it_first() -> None:
+    """While others are above it they would be in force for our own queues, and lead them in a circle."""
+    names = Names(shards=2)
+    high = Rule("theirs", "^other", {"max-length": 1}, 2_000_000)
+    now = applied(policies_of(rest={}), Snapshot("/", (4, 3), (QUORUM,), policies=(high,)), names)
+    now = _without_theirs(now)
+    planned = plan(policies_of(rest={}), now, names, frozenset())
+    assert [step.name for step in planned.steps if step.what == "policy"][-1] == "dlx-router.own"
+    assert lapses(planned, now, OWN, "queue-leader-locator") == []
+
+
+# -- what is left out --------------------------------------------------------------------------------------------------
+
+
+def many_prefixes(count: int) -> PolicySet:
+    """Each is an exception in the expression of #, which is too long at some number."""
+    teams = {f"team{at:02}": {"dead-letter-queue-prefix": f"dead-letters-of-team-{at:02}."} for at in range(count)}
+    return policies_of(rest={}, **teams)
+
+
+def test_while_a_policy_is_left_out_none_is_removed_that_may_be_all_that_catches_a_queue() -> None:
+    queues = (QUORUM, CLASSIC, Standing("team00.a", "quorum"))
+    now = applied(many_prefixes(2), Snapshot("/", (4, 3), queues))
+    planned = plan(many_prefixes(40), now, NAMES, frozenset())
+    assert not planned.is_refused
+    assert {note.code for note in planned.conflicts} == {"expression"}
+    left_out = {note.name for note in planned.conflicts}
+    assert left_out.isdisjoint(step.name for step in planned.steps)
+    in_force = {rule.name for queue in queues for rule in all_in_force(now.policies, queue)}
+    assert in_force.isdisjoint(step.name for step in planned.steps if step.action is Action.REMOVE)
+    then = after(now.policies, planned.steps)
+    assert [queue.name for queue in (*queues, Standing("to.come", "quorum")) if not has(EXCHANGE, then, queue)] == []
+    (note,) = [note for note in planned.notes if note.code == "kept"]
+    assert all(name in note.text for name in planned.ours - {policy.rule.name for policy in planned.desired.policies})
+    assert planned.ours >= {rule.name for rule in now.policies}, "the ledger names what stays"
+    assert left_out.isdisjoint(planned.ours)
+
+
+@given(SETS, SETS, FOREIGN, STANDING, TO_COME, st.integers(0, 9))
+def test_whatever_is_left_out_every_queue_keeps_a_dead_letter_exchange(
+    was: PolicySet, will: PolicySet, theirs: list[Rule], queues: list[Standing], to_come: list[Standing], at: int
+) -> None:
+    now = applied(was, Snapshot("/", (4, 3), tuple(queues), policies=tuple(theirs)))
+    whole = plan(will, now, NAMES, frozenset())
+    then = after(now.policies, whole.steps)
+    added = [step.name for step in whole.steps if step.what == "policy" and step.action is Action.ADD]
+    assume(added)
+    stranger = Rule(added[at % len(added)], "^nothing$", {"expires": 5}, 0)  # so the policy of that name is left out
+    now = replace(now, policies=(*now.policies, stranger))
+    planned = plan(will, now, NAMES, frozenset())
+    assert stranger.name not in {step.name for step in planned.steps}
+    kept = [queue for queue in (*queues, *to_come) if has(EXCHANGE, now.policies, queue) and has(EXCHANGE, then, queue)]
+    for step, rules in moments(planned, now):
+        assert all(has(EXCHANGE, rules, queue) for queue in kept), (step.action, step.name)
+
+
+def test_once_the_expression_fits_what_was_kept_goes() -> None:
+    now = applied(many_prefixes(2), Snapshot("/", (4, 3), (QUORUM, CLASSIC)))
+    stuck = applied(many_prefixes(40), now)
+    planned = plan(many_prefixes(3), stuck, NAMES, frozenset())
+    assert planned.conflicts == ()
+    done = after(stuck.policies, planned.steps)
+    assert {rule.name for rule in done} == {policy.rule.name for policy in planned.desired.policies}
+    assert lapses(planned, stuck, [QUORUM, CLASSIC], STRATEGY, EXCHANGE) == []
+
+
+def test_deaths_on_their_way_are_judged_by_what_will_stand_without_what_is_left_out() -> None:
+    """What orders would have for quorum queues is left out: what it has for all types would be in force instead."""
+    pending = replace(QUORUM, pending=3)
+    words: dict[str, dict[str, Any]] = {"orders": {"overflow": "reject-publish"}, "rest": {"max-length": 5}}
+    now = applied(policies_of(rest={}), Snapshot("/", (4, 3), (pending,)))
+    named = Rule(_name_of_narrower(words, now), "^elsewhere$", {}, 1)  # somebody's, in the place of the narrower one
+    planned = plan(policies_of(**words), replace(now, policies=(*now.policies, named)), NAMES, frozenset())
+    assert {note.code for note in planned.conflicts} >= {"policy", "pending"}
+    assert planned.is_refused
+
+
+def _name_of_narrower(words: dict[str, dict[str, Any]], now: Snapshot) -> str:
+    planned = plan(policies_of(**words), now, NAMES, frozenset())
+    return next(policy.rule.name for policy in planned.desired.policies if QUORUM.name in policy.queues)
