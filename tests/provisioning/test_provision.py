@@ -224,6 +224,27 @@ def test_what_is_not_ours_is_never_touched(shop: Commands) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
+def test_a_selector_that_grew_too_long_leaves_its_queues_what_they_have(commands: Commands) -> None:
+    """Each prefix of dead-letter queues is an exception in the expression of #."""
+    base = 'version: 1\npolicies:\n  - {name: base, match: "#"}\n'
+    team = "  - {{name: t{0}, match: team{0}.#, definition: {{dead-letter-queue-prefix: dead-letters-of-team-{0}.}}}}\n"
+    commands.declare("orders.new", queue_type="quorum")
+    commands.write(base)
+    commands.apply()
+    before = commands.policies()
+    commands.write(base + "".join(map(team.format, range(40))))
+    done = commands.run("apply")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "nothing is removed while a policy is left out" in done.stdout
+    assert before.items() <= commands.policies().items()
+    assert commands.plan()["steps"] == [], "what apply cannot do is no step"
+    commands.write(base)
+    commands.apply()
+    assert commands.policies() == before
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_destroy_knows_the_lock_of_a_guard_by_its_whole_name(commands: Commands, amqp: Client) -> None:
     """What only begins like one is somebody's: of a router of prefix dlx-router.guard, say. Letters in one count."""
     commands.apply()
