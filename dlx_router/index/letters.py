@@ -77,6 +77,13 @@ class _Letter:
         """
         return moment[0] < self.moment[0] <= wall_ms() and moment[1:] <= self.moment[1:]
 
+    def read(self, body: Body | None, text: str, *, is_new: bool) -> None:
+        """Keep the body and the words of an event; a later one without the body says less, not other."""
+        if body is not None and (body.content is not None or is_new):
+            self.body = body
+        if len(text) >= len(self.text):
+            self.text = text
+
     @property
     def searched(self) -> str:
         """What it is found by: the words of its events, and of its notes."""
@@ -150,11 +157,10 @@ class Letters:
             self.recall([event.id])
         name = event.id, fate.queue
         letter = self._letters.get(name)
-        if letter is not None and (not line or self._has_step(letter, step)):
-            if not line or not self._came_again(letter, event, step):
-                return  # imported, and known better; or told twice
-            step = f"{step}@{event.ts_ms}"
-            self._long.append(letter.number)
+        if letter is not None:
+            step = self._step_of(letter, event, step, is_imported=not line)
+            if not step:
+                return
         if shared.kind in rows.STEPS:
             if letter is not None:  # else nothing is known of where it is
                 self._lease(vhost, letter, event, step, signature)
@@ -171,10 +177,7 @@ class Letters:
             self._touched[name] = letter
             return
         letter.moment = moment
-        if body is not None and (body.content is not None or before is None):
-            letter.body = body
-        if len(event.text) >= len(letter.text):
-            letter.text = event.text  # a later event without the body says less, not other
+        letter.read(body, event.text, is_new=before is None)
         state = fate.state or (_EDITED if before is None else before[2])
         letter.where, letter.own, letter.line = (group, fate.place, state), shared.columns + event.columns, kept
         letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
@@ -182,6 +185,15 @@ class Letters:
         self._touched[name] = letter
         if fate.is_long:
             self._long.append(letter.number)
+
+    def _step_of(self, letter: _Letter, event: Event, step: str, *, is_imported: bool) -> str:
+        """By which name the step is kept; "": the letter is imported, and known better, or it was told twice."""
+        if not is_imported and not self._has_step(letter, step):
+            return step
+        if is_imported or not self._came_again(letter, event, step):
+            return ""
+        self._long.append(letter.number)
+        return f"{step}@{event.ts_ms}"
 
     def _step_only(self, letter: _Letter, fate: _Fate, event: Event, step: str, signature: str) -> None:
         """What came to the journal behind a newer event of its letter: from another router's memory, say."""

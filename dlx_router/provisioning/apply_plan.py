@@ -200,7 +200,7 @@ def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[str]:
 
 def _underway(snapshot: Snapshot, mine: frozenset[str]) -> Iterator[str]:
     for queue in snapshot.queues:
-        rule = in_force(snapshot.policies, queue.name, queue.kind)
+        rule = in_force(snapshot.policies, queue.name, queue.kind, snapshot.version)
         if queue.pending and rule is not None and rule.name in mine and STRATEGY in rule.definition:
             yield f"queue {queue.name}: {queue.pending} at-least-once deaths are on their way, and would be deleted"
 

@@ -14,12 +14,13 @@ from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import delayed_exchanges
+from dlx_router.provisioning.broker_rules import at_top
 from dlx_router.provisioning.desired_policies import Desired, Written, desired
 from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY
 from dlx_router.provisioning.regions import MOST_EXPRESSION, size
 from dlx_router.provisioning.router_overlaps import meetings
-from dlx_router.provisioning.steps import POLICY, Action, Step, after, all_in_force, gives_way, of_policies, same
+from dlx_router.provisioning.steps import POLICY, Action, Step, after, gives_way, of_policies, same
 from dlx_router.provisioning.uncaught_queues import uncaught
 
 UNNAMED_INBOX: Final = "inbox-shards"
@@ -257,7 +258,8 @@ def _taken(want: Desired, snapshot: Snapshot, names: Names, owned: frozenset[str
 def _pending(snapshot: Snapshot, then: Sequence[Rule]) -> Iterator[Note]:
     """At-least-once deaths that the broker would delete if a queue's strategy changed now. `then`: what will stand."""
     for queue in snapshot.queues:
-        if queue.pending and _loses_strategy(all_in_force(snapshot.policies, queue), all_in_force(then, queue)):
+        now, later = (at_top(rules, queue.name, queue.kind, snapshot.version) for rules in (snapshot.policies, then))
+        if queue.pending and _loses_strategy(now, later):
             yield Note(
                 "pending",
                 f"queue {queue.name}: {queue.pending} at-least-once deaths are not confirmed yet, and the broker would "

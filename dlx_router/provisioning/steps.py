@@ -6,12 +6,12 @@ before the first or the one that will be after the last. So a queue that has a d
 where that strategy is away for a moment. The reasons are in docs/decisions/0111.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from dlx_router.broker.administration import Rule, Standing
+from dlx_router.broker.administration import Rule
 from dlx_router.broker.definitions import Binding, Exchange, Queue
 from dlx_router.provisioning.broker_rules import applies
 from dlx_router.provisioning.desired_policies import Written
@@ -100,10 +100,3 @@ def after(rules: Iterable[Rule], steps: Iterable[Step]) -> tuple[Rule, ...]:
         elif step.action is Action.REMOVE:
             del stands[step.name]
     return tuple(stands.values())
-
-
-def all_in_force(rules: Iterable[Rule], queue: Standing) -> Sequence[Rule]:
-    """The policies of which the broker takes any: those of the highest priority."""
-    fitting = [rule for rule in rules if applies(rule, queue.name, queue.kind)]
-    top = max((rule.priority for rule in fitting), default=0)
-    return [rule for rule in fitting if rule.priority == top]

@@ -324,7 +324,7 @@ def parked(at: int = 0, kind: str = "parked", task: str = "") -> bytes:
     return line(died, RULING._replace(kind=kind, redrive_id=task), now_ms=NOW + at)
 
 
-def journey(file: Path) -> tuple[str, list[tuple[str, int]]]:
+def state_and_steps(file: Path) -> tuple[str, list[tuple[str, int]]]:
     (row,) = Reader(file).letter(f"{1:032x}", EVERYTHING)
     return row["state"], [(step["kind"], step["ts_ms"] - NOW) for step in row["journey"]]
 
@@ -335,14 +335,16 @@ def test_an_equal_message_that_comes_later_lies_again(store: Store, file: Path, 
     for number, event in enumerate([b"".join(events)] if at_once else events):
         store.apply("/", [Message(number, event)])
     steps = [("parked", 0), ("discarded", 10), ("parked", DAY)]
-    assert journey(file) == ("parked", steps)
+    assert state_and_steps(file) == ("parked", steps)
     store.apply("/", [Message(10, parked(at=2 * DAY)), Message(11, parked())])
-    assert journey(file) == ("parked", steps), "it lies already"
+    assert state_and_steps(file) == ("parked", steps), "it lies already"
     store.apply("/", [Message(12, parked(at=2 * DAY, kind="discarded", task="t2"))])
     store.apply("/", [Message(13, event) for event in events])
-    assert journey(file) == ("discarded", [*steps, ("discarded", 2 * DAY)]), "what is told twice says nothing new"
+    assert state_and_steps(file) == ("discarded", [*steps, ("discarded", 2 * DAY)]), (
+        "what is told twice says nothing new"
+    )
     store.apply("/", [Message(14, parked(at=3 * DAY))])
-    assert journey(file)[0] == "parked"
+    assert state_and_steps(file)[0] == "parked"
     (place,) = Reader(file).places()
     assert place["n"] == 1
     (group,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
@@ -355,23 +357,23 @@ def test_a_message_whose_queue_was_found_empty_lies_again_when_an_equal_one_come
     store.apply("/", [Message(0, parked())])
     (place,) = Reader(file).places()
     store.emptied("/", (place["exchange"], place["routing_key"]), NOW + 5)
-    assert journey(file)[0] == "gone"
+    assert state_and_steps(file)[0] == "gone"
     store.apply("/", [Message(1, parked()), Message(2, parked(at=DAY))])
-    assert journey(file) == ("parked", [("parked", 0), ("parked", DAY)])
+    assert state_and_steps(file) == ("parked", [("parked", 0), ("parked", DAY)])
 
 
 def test_a_line_that_is_told_twice_holds_nothing_again_whatever_clocks_said(store: Store, file: Path) -> None:
     """The clock of whoever discarded it was behind."""
     late = parked(at=100)
     store.apply("/", [Message(0, late), Message(1, parked(at=50, kind="discarded", task="t1")), Message(2, late)])
-    assert journey(file)[0] == "discarded"
+    assert state_and_steps(file)[0] == "discarded"
 
 
 def test_the_end_of_a_wait_that_is_told_again_moves_no_letter(store: Store, file: Path) -> None:
     """Retried, given back, and decided once more after a crash: a copy waits, and its end is not told another time."""
     events = [parked(kind="retried"), parked(at=10, kind="released"), parked(at=20, kind="retried")]
     store.apply("/", [Message(number, event) for number, event in enumerate(events)])
-    assert journey(file)[0] == "released"
+    assert state_and_steps(file)[0] == "released"
 
 
 def test_a_failed_transaction_leaves_nothing(store: Store, file: Path) -> None:

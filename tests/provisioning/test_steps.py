@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.provisioning.broker_rules import at_top
 from dlx_router.provisioning.plan import Plan, plan
-from dlx_router.provisioning.steps import Action, Step, after, all_in_force
+from dlx_router.provisioning.steps import Action, Step, after
 from tests.provisioning.test_patterns import FOREIGN, QUEUES, SETS, STANDING
 
 NAMES: Final = Names()
@@ -50,7 +51,7 @@ def moments(planned: Plan, now: Snapshot) -> Iterator[tuple[Step, Sequence[Rule]
 
 def has(key: str, rules: Sequence[Rule], queue: Standing) -> bool:
     """Whether the queue surely has it, whichever of one priority the broker takes."""
-    winners = all_in_force(rules, queue)
+    winners = at_top(rules, queue.name, queue.kind)
     return bool(winners) and all(key in rule.definition for rule in winners)
 
 
@@ -136,8 +137,14 @@ def test_in_force_is_always_what_was_or_what_will_be(
     assert {rule.name for rule in then} >= {policy.rule.name for policy in planned.desired.policies}
     for step, rules in moments(planned, now):
         for queue in (*queues, *to_come, *OWN):
-            may = [rule.definition for stands in (now.policies, then) for rule in all_in_force(stands, queue)]
-            assert all(rule.definition in may for rule in all_in_force(rules, queue)), (queue, step.action, step.name)
+            may = [
+                rule.definition for stands in (now.policies, then) for rule in at_top(stands, queue.name, queue.kind)
+            ]
+            assert all(rule.definition in may for rule in at_top(rules, queue.name, queue.kind)), (
+                queue,
+                step.action,
+                step.name,
+            )
     assert lapses(planned, now, [*queues, *to_come, *OWN], STRATEGY, EXCHANGE) == []
 
 
@@ -181,7 +188,7 @@ def test_while_a_policy_is_left_out_none_is_removed_that_may_be_all_that_catches
     assert {note.code for note in planned.conflicts} == {"expression"}
     left_out = {note.name for note in planned.conflicts}
     assert left_out.isdisjoint(step.name for step in planned.steps)
-    in_force = {rule.name for queue in queues for rule in all_in_force(now.policies, queue)}
+    in_force = {rule.name for queue in queues for rule in at_top(now.policies, queue.name, queue.kind)}
     assert in_force.isdisjoint(step.name for step in planned.steps if step.action is Action.REMOVE)
     then = after(now.policies, planned.steps)
     assert [queue.name for queue in (*queues, Standing("to.come", "quorum")) if not has(EXCHANGE, then, queue)] == []
