@@ -278,9 +278,9 @@ def test_alerts_look_at_no_other_installation_where_it_is_known_which_series_are
     assert down["expr"] == f"absent(dlx_router_build_info{{{OWN_SERIES}}})"
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
     run(tool("promtool"), "check", "rules", str(tmp_path / "rules.yaml"))
-    monitoring = {"prometheusRule": {"enabled": True}}
+    monitoring: dict[str, dict[str, Any]] = {"prometheusRule": {"enabled": True}}
     assert OWN_SERIES not in str(_rules(rendered({**MINIMAL, "monitoring": monitoring}))), "nobody said which are ours"
-    monitoring["prometheusRule"]["series"] = 'app="a"'  # type: ignore[assignment] - values are of any type
+    monitoring["prometheusRule"]["series"] = 'app="a"'
     texts = [rule["expr"] for rule in _rules(rendered({**MINIMAL, "monitoring": monitoring}))]
     assert 'absent(dlx_router_build_info{app="a"})' in texts
 
