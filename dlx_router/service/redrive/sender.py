@@ -14,6 +14,7 @@ from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import NACKED, Publisher
 from dlx_router.redrive.task import Kind, Spec
 from dlx_router.service.dispatch.settler import Ending, once_sure
+from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, UNWRITABLE, Encoder
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.redrive.binding_facts import version_of
@@ -21,7 +22,6 @@ from dlx_router.service.redrive.bindings import Bindings
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.copies import Copies
 from dlx_router.service.redrive.counters import Counters
-from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.wire import frames
 
 WINDOW: Final = 1000  # letters that are sent or told, and not settled
@@ -134,7 +134,7 @@ class Sender:
         self.flying -= letters
 
     def _record_events(self, job: Job) -> None:
-        lines = self._copies.events(job, wall_ms())
+        lines = self._copies.events(job, now_ms())
         record = partial(self._context.journal.record, of_task=self._copies.tell_tasks)
         job.batches = tuple(map(record, lines))
         once_sure(job, self._ended)
