@@ -76,6 +76,7 @@ class Relay(Worker):
     def limit(self, consumer: Consumer, limit: int | None) -> None:
         """As of any worker, and it is spared in the line too."""
         super().limit(consumer, limit)
+        self._deaths.limit(consumer, limit)
         for job in reversed([self._pop() for _ in range(len(self._line))]):
             self._put_back(job)
 
