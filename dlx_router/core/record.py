@@ -90,7 +90,8 @@ def encode(record: Record, key: bytes, limit: int) -> bytes:
 def sign(document: bytes, key: bytes) -> bytes:
     """The document with its `mac` as the last member."""
     head = document[:-1]
-    return b'%s,"mac":"%s"}' % (head, mac(head, key).encode())
+    digest = blake2b(head, digest_size=16, key=key).hexdigest()  # `mac`, which would be one more call for each letter
+    return b'%s,"mac":"%s"}' % (head, digest.encode())
 
 
 def signer(key: bytes) -> Callable[[], Any]:

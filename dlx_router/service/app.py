@@ -45,6 +45,7 @@ from dlx_router.webhooks.sender import Sender
 
 INTERRUPTED: Final = 130
 ASK_AGAIN_S: Final = 2.0
+LEAST_BYTES: Final = 1 << 16  # in flight in one vhost, as few as IN_FLIGHT_BYTES may be
 
 
 class App:
@@ -111,7 +112,7 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
         vhosts = await self._vhosts()
-        self._attendants = [self._attendant(vhost) for vhost in vhosts]
+        self._attendants = [self._attendant(vhost, len(vhosts)) for vhost in vhosts]
         self.attendants |= {attendant.vhost: attendant for attendant in self._attendants}
         beside, reloader = self._beside(), self._reloader(vhosts, reload_asked)
         self._announce(vhosts)
@@ -281,7 +282,8 @@ class App:
                     await self._stop.wait()
         return []
 
-    def _attendant(self, vhost: str) -> VhostRunner:
+    def _attendant(self, vhost: str, vhosts: int = 1) -> VhostRunner:
+        """`vhosts`: how many are served, this one among them."""
         settings = self._settings
         path = Path(settings.provenance_key_file) if settings.provenance_key_file else None
         if path is not None:
@@ -300,7 +302,7 @@ class App:
             rules=self._rules(self._loaded),
             limits=Limits(
                 prefetch=settings.prefetch,
-                in_flight_bytes=settings.in_flight_bytes,
+                in_flight_bytes=max(settings.in_flight_bytes // vhosts, LEAST_BYTES),  # none takes those of others
                 confirm_timeout_s=settings.confirm_timeout_ms / 1000,
                 heartbeat_s=settings.heartbeat,
                 drain_s=settings.drain_seconds,

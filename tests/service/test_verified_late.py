@@ -1,14 +1,16 @@
 """The management API is away as a queue is begun: what it is, is asked for until it is told, and holds from then on."""
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.bulk import PARKING, record
+from tests.support.bulk import INBOX, PARKING, QUARANTINE, record
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.native import Native
 from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
@@ -87,3 +89,34 @@ def test_a_queue_that_must_not_be_attended_is_left_once_that_is_told_and_not_tak
     eventually(lambda: says(router, "DLX208", 503) and consumers(amqp) == 0, within=20)
     api.refuse()
     assert consistently(lambda: says(router, "DLX208", 503) and consumers(amqp) == 0, for_s=3)
+
+
+def test_a_look_after_a_crash_deletes_nothing_where_the_limit_was_told_late(
+    amqp: Client, vhost: Vhost, api: Proxy, behind: str, start_router: Start
+) -> None:
+    """What crashed RabbitMQ lies elsewhere. The crash is a return before 4.3, and so is a look by AMQP 1.0."""
+    if not vhost.broker.version.startswith("4.0"):
+        pytest.skip("a look is a return on 4.0 to 4.2 only")
+    amqp.queue("source", "quorum", delivery_limit=1)
+    amqp.queue("full", max_length=1, overflow="reject-publish")
+    for number in range(5):
+        amqp.publish(str(number), key="source")
+    amqp.publish("first", key="full")
+    router = start_router(
+        """
+version: 1
+policies: [{name: strict, queue: source, definition: {ordering: fifo}}]
+attachments:
+  - {queue: source, mode: relay, forward-to: {exchange: "", routing-key: full}, accept-delivery-limit: true}
+""",
+        MANAGEMENT_URL=behind,
+    )
+    eventually(lambda: amqp.depth("source") == 0)
+    assert says(router, UNKNOWN, 200)
+    api.heal()
+    eventually(lambda: not says(router, UNKNOWN, 200))
+    with Native(vhost) as native:
+        native.publish(INBOX, [{"properties": {"id": uuid.uuid4()}}])
+    eventually(lambda: amqp.depth(QUARANTINE) == 1, within=20)
+    eventually(lambda: amqp.depth(PARKING) == 5, within=30)
+    assert "queue.not_searched" in router.output

@@ -131,7 +131,9 @@ class Settings(BaseSettings):
     )
     prefetch: int = Field(1000, ge=1, le=65535, description="Letters in flight for each source.")
     in_flight_bytes: SizeBytes = Field(
-        64 << 20, ge=1 << 16, description="Bytes of letters in flight; above it nothing more is read."
+        64 << 20,
+        ge=1 << 16,
+        description="Bytes of letters in flight, an equal share for each vhost; above it no more is read there.",
     )
     drain_seconds: int = Field(25, ge=0, le=3600, description="How long a stopping router waits for letters in flight.")
     confirm_timeout_ms: DurationMs = Field(

@@ -5,7 +5,6 @@ What to do with a letter that has just died says core/decision, and with any oth
 
 import contextlib
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -24,8 +23,8 @@ from dlx_router.core.words import UNKNOWN, Action, Cause, counted
 from dlx_router.journal.events import Ruling
 from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch import arrivals, events
-from dlx_router.service.inflight import compiled, decoder, delayed_message, runs
-from dlx_router.service.inflight.clock import CLOCK, now_ms, steady_ms
+from dlx_router.service.inflight import clock, compiled, decoder, delayed_message, runs
+from dlx_router.service.inflight.clock import now_ms, steady_ms
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job, resource_of
@@ -87,7 +86,7 @@ class Decider:
             resource = mould.route.resource
             return mould if resource is None or known is None or known.get(resource) == resource[1] else None
 
-        written = runs.written(find, deliveries[at:] if at else deliveries, place.key, outlet, int(time.time() * 1000))
+        written = runs.written(find, deliveries[at:] if at else deliveries, place.key, outlet, clock.CLOCK.now_ms())
         if written is not None:
             written.batches[:] = self._journal.record_run(written.entries)
             for decided, count in written.decided().items():
@@ -336,7 +335,7 @@ class Decider:
         remaining = left(wait_ms=wait_ms, due_ms=letter.due_ms, rung_ms=rung, now_ms=now)
         if remaining.cut_ms:
             self._metrics.waits_cut += 1
-            CLOCK.differs(remaining.cut_ms)
+            clock.CLOCK.differs(remaining.cut_ms)
         return remaining.ms
 
     def _wait_on(self, job: Job, record: Record, left_ms: int, now: int) -> None:

@@ -32,9 +32,31 @@ class WaitingForOwnQueue:
         self.asking: Job | None = None
         self.pause_s = AGAIN_S
         self.again_s = time.monotonic() + AGAIN_S
+        self.held_bytes = 0
 
     def __len__(self) -> int:
         return len(self.jobs) + (self.asking is not None)
+
+    def add(self, job: Job) -> None:
+        """It waits, behind those that do."""
+        self.jobs.append(job)
+        self.held_bytes += _bytes(job)
+
+    def take_all(self) -> deque[Job]:
+        """All but the one that asks; none of them waits here any more."""
+        jobs, self.jobs = self.jobs, deque[Job]()
+        self.held_bytes -= sum(map(_bytes, jobs))
+        return jobs
+
+    def ends_asking(self) -> None:
+        """Who asked has its answer, or ends where it is."""
+        if self.asking is not None:
+            self.held_bytes -= _bytes(self.asking)
+            self.asking = None
+
+
+def _bytes(job: Job) -> int:
+    return len(job.delivery.body) + len(job.delivery.header)
 
 
 class OwnQueueWaits:
@@ -66,12 +88,17 @@ class OwnQueueWaits:
         queue = job.own_queue(place.names)
         assert queue is not None
         self._asks_no_more(job)
-        self._kept.setdefault(queue, WaitingForOwnQueue()).jobs.append(job)
+        self._kept.setdefault(queue, WaitingForOwnQueue()).add(job)
         self._report_held()
         limit = place.limit
         spent = limit is not None and attending.is_near(decoder.returns(job.delivery), limit)
         is_rung = place.names.rung_of(queue) is not None
         refusals.refused(queue, why, place.source, is_rung=is_rung, spent=spent)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the bytes in flight, those of letters that wait here."""
+        return sum(kept.held_bytes for kept in self._kept.values())
 
     def refused(self, job: Job) -> str:
         """Why the queue of ours that it goes to refused others; "" where it did not."""
@@ -141,19 +168,18 @@ class OwnQueueWaits:
     def _asks_no_more(self, job: Job) -> None:
         for kept in self._kept.values():
             if kept.asking is job:
-                kept.asking = None
+                kept.ends_asking()
 
     def _let_go(self, kept: WaitingForOwnQueue) -> None:
         """What the broker has again anyway, and what may be returned any number of times."""
         if kept.asking is not None and not kept.asking.consumer.is_open:
-            kept.asking = None  # it ends where it is
-        jobs, kept.jobs = kept.jobs, deque()
-        for job in jobs:
+            kept.ends_asking()
+        for job in kept.take_all():
             step = self._heard.after(job, NotTaken.KEPT) if job.consumer.is_open else None
             if step is None:
                 self._settling.gone(job)
             elif isinstance(step, KeepForOwnQueue):
-                kept.jobs.append(job)
+                kept.add(job)
             else:
                 self._heard.carry_out(job, step)
 

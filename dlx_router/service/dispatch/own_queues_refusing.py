@@ -8,7 +8,7 @@ not forget it.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from dlx_router.core.letter import Arrival
 from dlx_router.core.refusal import SourceKind
@@ -21,6 +21,14 @@ COSTLY: Final = 2  # sessions in a row that ended soon, and returned letters of 
 Heard = Callable[[], None]
 
 
+class HeldBytes(Protocol):
+    """Who holds letters for own queues."""
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes they have."""
+
+
 class RefusingQueues:
     """Of one vhost. Whoever listens is told of each change, as long as the session lasts."""
 
@@ -31,7 +39,7 @@ class RefusingQueues:
         self.alone: dict[str, str] = {}  # attached queues that are not touched before the router starts anew → why
         self._spent: set[str] = set()  # attached queues with a letter that has no returns left to prove anything
         self._refused: dict[str, set[str]] = {}  # rungs that refuse → the queues whose letters
-        self._held: dict[object, frozenset[str]] = {}  # who holds letters → for which own queues
+        self._held: dict[HeldBytes, frozenset[str]] = {}  # who holds letters → for which own queues
         self._costly = 0
         self._listeners: dict[Heard, None] = {}
         self._key, self._note, self._crash = f"refused {vhost}", f"careful {vhost}", f"crashed {vhost}"
@@ -108,13 +116,18 @@ class RefusingQueues:
         self._update_readiness()
         self._notify()
 
-    def holds(self, worker: object, queues: frozenset[str]) -> None:
+    def holds(self, worker: HeldBytes, queues: frozenset[str]) -> None:
         """Letters for these own queues are held there, those that are being tried among them."""
         before = self._held.pop(worker, frozenset[str]())
         if queues:
             self._held[worker] = queues
         if before - queues:
             self._notify()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the bytes in flight, those of letters that are held for own queues."""
+        return sum(waits.held_bytes for waits in self._held)
 
     def took(self, queue: str) -> None:
         """The own queue confirmed a letter."""

@@ -6,7 +6,6 @@ route is compiled from a job that went the long way, and only where the outcome 
 a new letter, no chance, no header asked for, no alias. A law in tests/service holds both ways equal, byte for byte.
 """
 
-import time
 from struct import Struct
 from typing import Final, cast
 from zlib import crc32
@@ -22,7 +21,7 @@ from dlx_router.journal import privacy
 from dlx_router.journal.events import KIND_OF, NO_BODY, Fragments
 from dlx_router.journal.privacy import Rule
 from dlx_router.journal.writer import Journal
-from dlx_router.service.inflight import admissible, decoder
+from dlx_router.service.inflight import admissible, clock, decoder
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
@@ -182,9 +181,9 @@ def _compiled(job: Job, fragments: Fragments | None, rule: Rule) -> Route | None
     letter, envelope, copy, policy, decision = job.letter, job.envelope, job.copy, job.policy, job.decision
     if letter is None or envelope is None or copy is None or policy is None or letter.parent is not None:
         return None
-    if envelope.record is not None or envelope.foreign_record or letter.history != envelope.broker_deaths:
+    if not letter.history or letter.history != envelope.broker_deaths:  # without deaths its time is its own
         return None
-    if policy.looks_further or policy.fifo:
+    if envelope.record is not None or envelope.foreign_record or policy.looks_further or policy.fifo:
         return None
     if (
         copy.cc
@@ -233,7 +232,7 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
     body, headers = delivery.body, props.headers
     vhost, failed_queue = route.where
     letter_id = letter_id_of(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, body)
-    now = int(time.time() * 1000)
+    now = clock.CLOCK.now_ms()
     due_ms = None if route.wait_ms is None else now + route.wait_ms
     checksum, size = crc32(body), len(body)
     message_id = props.message_id

@@ -94,7 +94,7 @@ class Run:
         self._moulds, self._deliveries, self._tables = moulds, [*deliveries], tables
         self.started_s, self.batch = started_s, batch
         self.first_tag = deliveries[0].tag
-        self.weight = _weight(deliveries)
+        self.weight = sum([len(header) + len(body) for _, _, _, _, _, _, header, body in deliveries])  # as `_weight`
 
     def __len__(self) -> int:
         return len(self._deliveries)

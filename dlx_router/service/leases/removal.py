@@ -19,6 +19,7 @@ from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.task import Counts, Destination, Kind, Spec, TaskError, check, forbidden
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.dispatch.settler import Ending, once_sure
+from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.leases.held_letter import HeldLetter
 from dlx_router.service.leases.lease_events import ended_line
@@ -62,7 +63,8 @@ class _LeaseCopies(Copies):
 
     def events(self, job: Job, now_ms: int) -> list[bytes]:
         """As of a task, and that the lease ended."""
-        return [*super().events(job, now_ms), ended_line(self._lease, self._how, self._router_id, now_ms)]
+        ended = ended_line(self._lease, self._how, self._router_id, wall_ms())  # by the clock that it began by
+        return [*super().events(job, now_ms), ended]
 
 
 def spec_of(lease: Lease[HeldLetter], how: Ended, context: TaskContext, to: Destination | None = None) -> Spec:
@@ -99,7 +101,7 @@ class Remover:
         """No copy: once the stream has its events it is acked. NotLeader: it never will have them."""
         ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         record = partial(self._context.journal.record, of_task=self._copies.tell_tasks)
-        self._job.batches = tuple(map(record, self._copies.events(self._job, wall_ms())))
+        self._job.batches = tuple(map(record, self._copies.events(self._job, now_ms())))
 
         def end(_job: Job, how: Ending) -> None:
             if not ended.done():  # the journal outlives who waits for it

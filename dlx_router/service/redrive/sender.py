@@ -14,6 +14,7 @@ from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import NACKED, Publisher
 from dlx_router.redrive.task import Kind, Spec
 from dlx_router.service.dispatch.settler import Ending, once_sure
+from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, UNWRITABLE, Encoder
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.redrive.binding_facts import version_of
@@ -21,7 +22,6 @@ from dlx_router.service.redrive.bindings import Bindings
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.copies import Copies
 from dlx_router.service.redrive.counters import Counters
-from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.wire import frames
 
 WINDOW: Final = 1000  # letters that are sent or told, and not settled
@@ -97,7 +97,7 @@ class Sender:
             self.rests()
         if self._spec.kind is Kind.DISCARD:
             self.pending += 1
-            job.published_ms = wall_ms()
+            job.published_ms = now_ms()
             self._record_events(job)
             return
         key = ""
@@ -114,7 +114,7 @@ class Sender:
     def _publish(self, job: Job) -> None:
         try:
             exchange, key, section = self._encoder.write(job, self._publisher.stamp())
-            job.published_ms = wall_ms()  # from now on it may die again, before the broker's confirm comes
+            job.published_ms = now_ms()  # from now on it may die again, before the broker's confirm comes
             self._publisher.publish(job, exchange, key, section, job.delivery.body)
             self.pending += 1
             self.flying += 1

@@ -177,7 +177,9 @@ class Attach:
         facts = await self._late_facts(attachment, consumer.queue, setting)
         if facts is None:
             return False
-        worker.limit(consumer, attending.deadly_limit(facts, self._version))
+        limit = attending.deadly_limit(facts, self._version)
+        worker.limit(consumer, limit)
+        self._session.consumers.began[consumer.queue] = limit  # as if it had been told as it began
         self._accept(attachment, facts)
         if isinstance(worker, Relay) and facts.single:
             raise NotAttended("it has a single active consumer, and is relayed one message at a time")

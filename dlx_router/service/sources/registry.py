@@ -63,6 +63,11 @@ class Sources:
         """Those that only sources have."""
         return self._modes.workers
 
+    @property
+    def held_bytes(self) -> int:
+        """Of the bytes in flight, those that wait for targets of relays to take messages again."""
+        return sum(worker.held_bytes for worker in self._modes.workers if isinstance(worker, Relay))
+
     def begin(self, letters: Worker, probe: SerialPublisher) -> None:
         """Attend them all from now on."""
         self._modes = Attach(self._session, self._version, letters, probe)

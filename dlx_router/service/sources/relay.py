@@ -76,8 +76,14 @@ class Relay(Worker):
     def limit(self, consumer: Consumer, limit: int | None) -> None:
         """As of any worker, and it is spared in the line too."""
         super().limit(consumer, limit)
+        self._deaths.limit(consumer, limit)
         for job in reversed([self._pop() for _ in range(len(self._line))]):
             self._put_back(job)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the bytes in flight, those of the line while its target does not take its head."""
+        return self._line_bytes if time.monotonic() < self._careful_until_s else 0
 
     def begin(self, consumer: Consumer, *, strict: bool) -> None:
         """Measure from now on. `strict`: one message at a time, as `ordering: fifo` says too."""

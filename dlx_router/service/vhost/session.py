@@ -38,6 +38,7 @@ from dlx_router.service.sources.consumers import Consumers
 from dlx_router.service.sources.observer import ObserverEncoder, ObserverWorker
 from dlx_router.service.sources.registry import Setting, Sources
 from dlx_router.service.sources.retention import Retention
+from dlx_router.service.vhost.bytes_in_flight import BytesInFlight
 from dlx_router.service.vhost.queue_types import kind_of
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -100,7 +101,8 @@ class Session:
         self._names, self._key, self._limits = names, key, limits
         self._topology, self._readiness, self._setting = topology, readiness, sources
         self._sources: Sources
-        self._bytes = 0
+        room = BytesInFlight(self.vhost, limits.in_flight_bytes, readiness, held=self._held_bytes, rests=self._rests)
+        self._in_flight, self.weigh = room, room.weigh  # as Owner says; it is called for each letter
         self.consumers = Consumers(self.vhost, names, key, metrics, self._consumer_lost)
         self._attending = self._is_over = False
         self.version: tuple[int, ...] = ()
@@ -146,7 +148,7 @@ class Session:
             await self._shut()
 
     async def _connect(self) -> None:
-        self._consume_link = self.consumers.link = await self._link("consume")
+        self._consume_link = self.consumers.link = self._in_flight.link = await self._link("consume")
         self.publish_link = await self._link("publish")
         version_text = str(self.publish_link.server.get("version", "0"))
         version = self.version = tuple(int(part) for part in version_text.split(".")[:2])
@@ -176,7 +178,7 @@ class Session:
     async def _attend(self) -> None:
         self.spawn(self._watch())
         links = self.publish_link, partial(self._link, "journal")
-        self._journal.on_change = self._read_or_rest
+        self._journal.on_change = self._in_flight.read_or_rest
         self.spawn(self._journal.attend_either(*links, self._ensure_journal, self._published))
         await self._journal.until_letters_may_go()
         probe = SerialPublisher(self.publish_link, self.encoder, self._limits.confirm_timeout_s)
@@ -348,19 +350,11 @@ class Session:
         """Take nothing more of what retention took out, until the stream has this batch or never will."""
         self._retired.rest_until(batch)
 
-    def weigh(self, size: int) -> None:
-        """Bytes in flight; over the limit the consuming socket rests."""
-        self._bytes += size
-        if size > 0:
-            if self._bytes > self._limits.in_flight_bytes:
-                self._consume_link.pause(paused=True)
-        elif self._consume_link.rests and self._bytes <= self._limits.in_flight_bytes // 2:
-            self._read_or_rest()
+    def _rests(self) -> bool:
+        return self.publish_link.blocked or self._journal.holds_letters
 
-    def _read_or_rest(self) -> None:
-        """Read what the broker delivers, unless nothing could be done with it now."""
-        full = self._bytes > self._limits.in_flight_bytes
-        self._consume_link.pause(paused=full or self.publish_link.blocked or self._journal.holds_letters)
+    def _held_bytes(self) -> int:
+        return self._refusals.held_bytes + (self._sources.held_bytes if self._attending else 0)
 
     def _end(self, error: Exception | None) -> None:
         if not self._ended.done():
@@ -383,7 +377,7 @@ class Session:
         else:
             self._readiness.clear(key)
             log.info("broker.unblocked", vhost=self.vhost, fate="consuming goes on")
-        self._read_or_rest()
+        self._in_flight.read_or_rest()
 
     def _silent(self, role: str, is_silent: bool) -> None:  # noqa: FBT001 - the link's callback
         key, where = f"silent {role} {self.vhost}", f"{self._host.name}:{self._host.port}"
@@ -407,6 +401,7 @@ class Session:
                 self.spawn(self.provision.reap(self.decider.in_force.policies_of))
             for worker in self._every_lane():
                 worker.check(self._limits.confirm_timeout_s)
+            self._in_flight.check()
             self._published()
 
 

@@ -35,6 +35,7 @@ from dlx_router.wire.amqp10_message import ANNOTATIONS, sections
 WINDOW: Final = 2000
 MOST_WIDE: Final = 2
 LEAST_LIMIT: Final = 4  # a return by the 541, two by wide looks, and one that is left
+LOOKED_LIMIT: Final = 2  # a return by the 541, and one by a look: what is returned more often is deleted
 FRUITLESS: Final = 3  # searches in a row; after them one a minute
 RARELY_S: Final = 60.0
 
@@ -72,6 +73,7 @@ class UnreadableHead:
         self._journal, self._metrics, self._readiness = journal, metrics, readiness
         self._refusals, self._event_factory = refusals, event_factory
         self._suspects: list[Suspect] = []
+        self._not_looked: dict[str, str] = {}  # attached queues that no look is worth → why
         self._wide = 0  # looks that cost many letters of attached queues a return, since we are careful
         self._moved = self._fruitless = 0
         self._searched_s = 0.0
@@ -87,12 +89,24 @@ class UnreadableHead:
         if counts:  # one of a thousand that were here is the culprit, and each return counts
             self._refusals.be_careful()
         own = [self._own(queue, prefetch) for queue in queues if self._names.is_own(queue)]
-        self._suspects = own
+        self._suspects, self._not_looked = own, {}
         for queue, limit in queues.items():
-            if not self._names.is_own(queue):
+            if self._names.is_own(queue):
+                continue
+            if counts and limit is not None and limit < LOOKED_LIMIT:
+                self._spare(queue, limit)
+            else:
                 spares = counts and (self._wide >= MOST_WIDE or (limit is not None and limit < LEAST_LIMIT))
                 wide = 1 if spares else prefetch
                 self._suspects.append(Suspect(queue, 1 if counts and was_careful else wide, wide))
+
+    def _spare(self, queue: str, limit: int) -> None:
+        """Its messages had a return by the 541 already, and a look would be the one that deletes them."""
+        why = f"that is a return on this RabbitMQ, and the queue deletes a message at its return number {limit + 1}"
+        way_out = "give it a dead-letter exchange or a higher delivery-limit"
+        self._not_looked[queue] = f"{why}; {way_out}"
+        fate = f"not looked at for what crashes RabbitMQ (541); {way_out}"
+        self._once.warn(f"spared {queue}", "queue.not_searched", vhost=self._vhost, queue=queue, cause=why, fate=fate)
 
     def _own(self, queue: str, prefetch: int) -> Suspect:
         return Suspect(queue, 1, prefetch) if queue == self._names.fifo else Suspect(queue, WINDOW, WINDOW)
@@ -100,16 +114,16 @@ class UnreadableHead:
     def blame(self, error: Exception) -> None:
         """Something ended that was not a session: of the state queue alone is known that it consumes."""
         if f"{self._names.state!r}" in str(error) and f": {INTERNAL_ERROR} " in str(error):
-            self._suspects = [Suspect(self._names.state, WINDOW, WINDOW)]
+            self._suspects, self._not_looked = [Suspect(self._names.state, WINDOW, WINDOW)], {}
 
     async def search(self, host: Host, login: Login, tls: Tls | None) -> bool:
         """Look through the suspects, if there are any; → whether a culprit is gone. Raises nothing of the broker's."""
         suspects, self._suspects = self._suspects, []
-        if not suspects or not self._is_time():
+        refused, self._not_looked = self._not_looked, {}
+        if not (suspects or refused) or not self._is_time():
             return False
         self._searched_s = time.monotonic()
         culprits: list[Found] = []
-        refused: dict[str, str] = {}
         place = host, login, tls
         try:
             await self._look([(suspect.queue, suspect.first) for suspect in suspects], place, culprits, refused)
@@ -225,7 +239,7 @@ class UnreadableHead:
         if stays:
             self._refusals.crashed(f"{where}: RabbitMQ crashes (541) where it delivers {'; '.join(stays)}")
         elif not moved:
-            looked = ", ".join(repr(queue) for queue in suspects if queue not in refused)
+            looked = ", ".join(repr(queue) for queue in suspects if queue not in refused) or "any queue"
             not_read = "".join(f"; {queue} could not be read: {why}" for queue, why in refused.items())
             self._refusals.crashed(
                 f"{where}: RabbitMQ crashed (541) while it served this router, and no message at the head of {looked} "

@@ -13,7 +13,7 @@ from dlx_router.config.policy_files.attachments import RELAY, Attachment
 from dlx_router.core import next_step
 from dlx_router.core.letter import Arrival
 from dlx_router.core.passing import Target
-from dlx_router.core.refusal import NACK_PAUSE_S, NotTaken, ResourceRefused
+from dlx_router.core.refusal import NACK_PAUSE_S, InDoubt, NotTaken, ResourceRefused
 from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
 from dlx_router.journal.batch import Batch
@@ -216,6 +216,19 @@ async def test_a_limit_that_is_told_late_spares_what_waits_in_a_relay() -> None:
     assert taken.back == [3, 4, 6]
     relay._confirmed(await _all_sent(sent, 1))
     assert taken.settled == [1]
+
+
+async def test_a_limit_that_is_told_late_is_known_of_what_dies_in_a_relay_too() -> None:
+    """Parking refuses such a letter, whose next return deletes it: then nothing of its queue is taken for a proof."""
+    session = Session({})
+    relay, _, taken = _relay(session)
+    deaths, parked = relay._deaths, Sent()
+    deaths._publisher = cast("Any", parked)
+    relay.limit(cast("Consumer", taken), 5)
+    relay.take(message(1, headers=table.long_(b"x-delivery-count", 3)), cast("Consumer", taken))
+    (job,) = await _all_sent(parked, 1)
+    deaths._carry_out(job, deaths._after(job, InDoubt(refused="nacked")))
+    assert "its next returns delete a letter" in session.provision.refusals.why_not(taken.queue)
 
 
 async def _all_sent(sent: Sent, count: int) -> list[Job]:

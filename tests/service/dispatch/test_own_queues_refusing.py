@@ -20,6 +20,13 @@ STEPS: Final = st.one_of(
 )
 
 
+class _Waits:
+    held_bytes = 0
+
+
+WAITS: Final = _Waits()
+
+
 @given(st.lists(STEPS, max_size=30))
 def test_nothing_is_taken_freely_while_a_queue_of_ours_has_refused_and_not_confirmed(
     steps: list[tuple[Any, ...]],
@@ -34,7 +41,7 @@ def test_nothing_is_taken_freely_while_a_queue_of_ours_has_refused_and_not_confi
                 refusals.took(own)
                 refusing.pop(own, None)
             case "holds", [frozenset(queues)]:
-                refusals.holds("worker", queues)
+                refusals.holds(WAITS, queues)
                 held = queues
             case "ended", [float(lasted_s), int(returned)]:
                 refusals.ended(lasted_s, returned)
@@ -54,12 +61,12 @@ def test_a_rung_that_refuses_stops_those_only_whose_letters_it_refused() -> None
     readiness = Readiness()
     refusals = RefusingQueues("/", readiness)
     refusals.refused(RUNG, "unroutable", "waits", is_rung=True, spent=False)
-    refusals.holds("worker", frozenset({RUNG}))
+    refusals.holds(WAITS, frozenset({RUNG}))
     assert (refusals.room("waits", PREFETCH), refusals.room("other", PREFETCH)) == (0, PREFETCH)
     assert "attached queues whose letters it refused are not consumed" in str(readiness.reasons())
     refusals.refused("dlx-router.parking", "nacked", "waits", is_rung=False, spent=False)
     assert refusals.room("other", PREFETCH) == 1, "any letter may come to parking; none is held that asks it"
-    refusals.holds("worker", frozenset({RUNG, "dlx-router.parking"}))
+    refusals.holds(WAITS, frozenset({RUNG, "dlx-router.parking"}))
     assert refusals.room("other", PREFETCH) == 0
     refusals.took("dlx-router.parking")
     assert (refusals.room("waits", PREFETCH), refusals.room("other", PREFETCH)) == (0, PREFETCH)
@@ -71,7 +78,7 @@ def test_a_letter_is_taken_for_each_queue_that_refuses_and_that_none_here_asks()
     refusals = RefusingQueues("/", Readiness())
     refusals.refused(RUNG, "nacked", "waits", is_rung=True, spent=False)
     refusals.begin()
-    refusals.holds("worker", frozenset({"dlx-router.delay.2000"}))
+    refusals.holds(WAITS, frozenset({"dlx-router.delay.2000"}))
     assert refusals.room("waits", PREFETCH) == 1
 
 

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -18,12 +18,14 @@ from dlx_router.journal.batch import Batch
 from dlx_router.journal.mode import Mode
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.task import Counts, Kind, Spec
+from dlx_router.service.inflight import clock
 from dlx_router.service.redrive.counters import Counters
 from dlx_router.service.redrive.sender import WINDOW, Sender
 from dlx_router.service.redrive.worker import HALTED_S, TaskWorker
 from dlx_router.telemetry import wall_clock
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
+from tests.service.test_clock import Clocks
 
 LINE = b'{"v":1}\n'
 
@@ -86,6 +88,28 @@ async def test_no_letter_leaves_before_the_stream_itself_has_its_events(mode: Mo
     assert (settled, sends.pending, sends.room) == ([], 3, WINDOW - 3), "all are on their way at once"
     stream.confirm()
     assert (settled, sends.pending, sends.failure) == ([0, 1, 2], 0, None)
+
+
+async def test_what_a_task_does_to_a_letter_is_told_by_the_clock_of_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a step of the wall clock it was told later than the letter's next death."""
+    clocks, times = Clocks([1_795_240_000.0], [5.0]), list[int]()
+    monkeypatch.setattr(clock, "time", clocks)
+    monkeypatch.setattr(clock, "CLOCK", clock.Clock())
+    monkeypatch.setattr(time, "time", clocks.time)
+    assert clock.now_ms() == 1_795_240_000_000
+    clocks.go_on(1.0, jump=3600.0)
+    writer = journal()
+    stream = Stream(writer)
+    sends, letter = sender(writer, [])
+
+    def events(_job: object, now_ms: int) -> list[bytes]:
+        times.append(now_ms)
+        return [LINE]
+
+    sends._copies = cast("Any", SimpleNamespace(events=events, tell_tasks=False))
+    await sends.send(letter(1))
+    assert times == [1_795_240_001_000]
+    await soon(lambda: bool(stream.taken))
 
 
 async def test_what_the_journal_loses_stays_and_nothing_more_goes() -> None:

@@ -1,0 +1,55 @@
+"""Bytes in flight: how many deliveries' bytes are here, of one session, and so whether its consuming socket is read."""
+
+from collections.abc import Callable
+
+from dlx_router.broker.link import Link
+from dlx_router.telemetry.readiness import Readiness
+
+
+class BytesInFlight:
+    """At most as many as one read is over the limit. What is held for long takes its bytes from the others, no more.
+
+    `held()`: the bytes of letters that stay for as long as some queue takes none; all others make room soon. `rests()`:
+    whether nothing is to be read now, however much room there is.
+    """
+
+    def __init__(
+        self, vhost: str, most: int, readiness: Readiness, *, held: Callable[[], int], rests: Callable[[], bool]
+    ) -> None:
+        self._vhost, self._most, self._readiness = vhost, most, readiness
+        self._held, self._rests = held, rests
+        self._here = 0
+        self.link: Link  # the consuming one, set once there is one
+
+    def weigh(self, size: int) -> None:
+        """So many more, or less, are here; over the limit the consuming socket rests."""
+        self._here += size
+        if size > 0:
+            if self._here > self._most:
+                self.link.pause(paused=True)
+        elif self.link.rests and self._here <= self._most:
+            self._go_on(self._held())
+
+    def _go_on(self, held: int) -> None:
+        """Read again once half of the room is free that what is held leaves to the others."""
+        if self._here <= held + (self._most - held) // 2:
+            self.read_or_rest()
+
+    def read_or_rest(self) -> None:
+        """Read what the broker delivers, unless nothing could be done with it now."""
+        self.link.pause(paused=self._here > self._most or self._rests())
+
+    def check(self) -> None:
+        """Called each second: what is held becomes more and less though nothing is settled."""
+        key, held = f"full {self._vhost}", self._held()
+        if self.link.rests:
+            self._go_on(held)
+        if held < self._most or not self.link.rests:
+            self._readiness.clear(key)
+            return
+        self._readiness.set(
+            key,
+            f"vhost {self._vhost!r}: nothing is read, also of the router's own queues: letters of {held:,} bytes are "
+            f"held for queues that do not take them, and a vhost may have {self._most:,} bytes in flight; make room in "
+            "those queues, or raise DLX_ROUTER_IN_FLIGHT_BYTES, which all vhosts share",
+        )
