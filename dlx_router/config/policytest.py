@@ -4,6 +4,7 @@ A test says what died where and how often; everything else of the letter is made
 `draw` is the chance of the jitter. An example: docs/start.md.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from dlx_router.config.language.keys import REASONS, known_reason
 from dlx_router.config.language.shape import Field, Shape, raw
 from dlx_router.config.language.value_text import left_out_text
 from dlx_router.config.language.values import rejected, takes, unexpected
-from dlx_router.config.language.yaml_tree import Node, Pairs, Scalar, described
+from dlx_router.config.language.yaml_tree import Items, Node, Pairs, Scalar, described
 from dlx_router.config.policy_files.document import listed, version_known
 from dlx_router.config.policy_files.loader import (
     TEST_SUFFIX,
@@ -31,6 +32,7 @@ from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Decision, Retry
+from dlx_router.core.places import looked_up
 from dlx_router.core.policy import OURS, TYPES, Effective, Policy
 from dlx_router.core.words import UNKNOWN, Action, Cause
 
@@ -148,12 +150,14 @@ def _letter(written: Mapping[str, Any], where: tuple[str, str, str], inbox: str,
     death = Death(queue, broker_reason, 1, 0, exchange, keys)
     unknown = reason == UNKNOWN
     before = written.get("attempts", counts) - counts  # this death is one of them, where it counts
+    body = written.get("body", b"")
     return Letter(
         id="", vhost=vhost, source=queue if unknown else inbox, arrival=Arrival.INBOX, exchange=exchange,
         routing_key=keys[0], history=() if unknown else (death,),
         first=None if unknown else First(queue, exchange, keys, broker_reason), failed_queue=queue, reason=reason,
         fresh=() if unknown else (death._replace(reason=reason),), base_attempts=before,
-        redrives=written.get("redrives", 0), tries=0, header=headers.get,
+        redrives=written.get("redrives", 0), tries=0, header=headers.get, first_death_ms=-written.get("age", 0),
+        body=looked_up(body), content_type=written.get("content-type", ""), size=written.get("size", len(body)),
     )  # fmt: skip
 
 
@@ -216,6 +220,24 @@ def _header(node: Node) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+@takes({})
+def _body(node: Node) -> bytes:
+    """A text is the body itself; any other value is the body as JSON."""
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return node.text.encode(errors="replace")
+    return json.dumps(_plain(node)).encode()
+
+
+def _plain(node: Node) -> Any:
+    match node:
+        case Items():
+            return [_plain(item) for item in node.items]
+        case Pairs():
+            return {key.text: _plain(value) for key, value in node.pairs}
+        case Scalar():
+            return node.value
+
+
 _NAME: Final = values.text()
 _KEY: Final = values.text(empty=True)
 _KEYS: Final = values.list_of(_KEY, "a list of routing keys")
@@ -231,7 +253,8 @@ LETTER: Final = Shape(
         "vhost": _NAME, "queue": _NAME, "reason": _reason, "attempts": values.integer(1, _MANY),
         "redrives": values.integer(0, _MANY), "exchange": _KEY, "routing-key": _KEY, "cc": _KEYS, "headers": _headers,
         "draw": values.number(-1, 1, "a number in -1..1, the chance of the jitter"),
-        "queue-type": values.one_of(*TYPES, "stream"),
+        "queue-type": values.one_of(*TYPES, "stream"), "body": _body, "content-type": _KEY, "size": values.size,
+        "age": values.duration,
     },
 )  # fmt: skip
 EXPECT: Final = Shape(

@@ -201,6 +201,7 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
     settled = record.state in {State.DEAD, State.PARKED}
     back = bool(fresh) and settled and any(death.queue == failed for death in record.deaths)
     same_stay = failed == record.failed_queue and not (settled and fresh)
+    redriven = bool(fresh) and record.redrive_id is not None  # no decision keeps that: none was made since
     return Letter(
         id=record.id,
         vhost=facts.vhost,
@@ -226,7 +227,7 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
         shadowed=dict(record.shadowed) if record.shadowed is not None else None,
         known_before=back,
         rejected_since=back and _rejected_since(fresh, record.deaths, failed),
-        since_ms=(record.since_ms or 0) if same_stay else facts.now_ms,
+        since_ms=(record.since_ms or 0) if same_stay and not redriven else facts.now_ms,
         header=facts.header,
         body=facts.body,
         content_type=facts.content_type,

@@ -50,7 +50,7 @@ def decide(
     `breaker` is asked, once at most, of a letter that would be tried again or would use an attempt.
     """
     decision = _plain(letter, policy, now_ms, draw)
-    if policy is None or not policy.looks_further or policy.discard or not _counts(letter.reason, policy):
+    if policy is None or not policy.looks_further or not _counts(letter.reason, policy):
         return decision
     if _astray(letter, policy) is not None or (letter.declared is not None and letter.declared.never):
         return decision
@@ -97,11 +97,18 @@ def _last_ms(letter: Letter, policy: Effective) -> int | None:
 
 
 def _ended(letter: Letter, policy: Effective, attempts: int, cause: Cause) -> Decision:
-    """No retry, for this cause; but a letter that was redriven too often is parked for that."""
+    """No retry, for this cause."""
+    end = _end(letter, policy, attempts)
+    return replace(end, cause=cause) if isinstance(end, DeadLetter) else end
+
+
+def _end(letter: Letter, policy: Effective, attempts: int) -> Decision:
+    """What becomes of a letter that is not tried again; one that was redriven too often is parked for that."""
+    if policy.discard:  # it stands for the end alone: tries come first, as before a dead-letter queue
+        return Discard(attempts)
     if letter.redrives and 0 <= policy.max_redrives <= letter.redrives:
         return Park(Cause.REDRIVE_EXHAUSTED, attempts)
-    end = _dead_letter(letter, policy, attempts)
-    return replace(end, cause=cause) if isinstance(end, DeadLetter) else end
+    return _dead_letter(letter, policy, attempts)
 
 
 def _plain(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -> Decision:
@@ -111,14 +118,10 @@ def _plain(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -
     if policy is None:
         return Park(Cause.NO_POLICY, letter.base_attempts)
     attempts = attempts_of(letter, policy)
-    if policy.discard:
-        return Discard(attempts)
     if _may_retry(letter, policy, attempts):
         wait = 0 if letter.state == State.HELD and not letter.fresh else _wait(letter, policy, attempts, draw)
         return Retry(wait, now_ms + wait, attempts)
-    if letter.redrives and 0 <= policy.max_redrives <= letter.redrives:
-        return Park(Cause.REDRIVE_EXHAUSTED, attempts)
-    return _dead_letter(letter, policy, attempts)
+    return _end(letter, policy, attempts)
 
 
 def forward(letter: Letter, target: Target, ours: Names) -> Forward | Park:
@@ -220,9 +223,14 @@ def _circles(letter: Letter, queue: str) -> bool:
 
 
 def _allowed(policy: Effective, queue: str) -> bool:
-    """A template may let the message name the queue, but only among those that the policy allows."""
+    """A template may let the message name the queue, but only among those that the policy allows.
+
+    Without such a list no header may: lint refuses that key in each policy, but policies that are merged may bring it.
+    """
     setting = policy.settings.get("allow-queues")
-    return setting is None or any(selector.fits(queue) for selector in setting.value)
+    if setting is None:
+        return policy.routing_key is None or not policy.routing_key.uses_headers
+    return any(selector.fits(queue) for selector in setting.value)
 
 
 def release(letter: Letter, left_ms: int) -> Release:

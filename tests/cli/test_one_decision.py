@@ -182,7 +182,8 @@ VALUES: Final[Mapping[str, list[Any]]] = {
     "discard": [True],
 }
 definitions = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
-overlays = st.fixed_dictionaries({}, optional=dict.fromkeys(("expired", "application:odd"), definitions))
+of_reasons = definitions.map(lambda keys: {key: value for key, value in keys.items() if not DEFINITION[key].of_queue})
+overlays = st.fixed_dictionaries({}, optional=dict.fromkeys(("expired", "application:odd"), of_reasons))
 selectors = st.sampled_from([("queue", "orders"), ("match", "#"), ("match", "orders.#"), ("pattern", "^or")])
 
 

@@ -22,6 +22,11 @@ policies:
         maxlen: {discard: true}
         expired: {dead-letter-exchange: dlx, dead-letter-routing-key: "{header:team}.{attempts}.{routing_key}"}
         "application:odd": {retry-on: [], dead-letter-exchange: dlx}
+  - name: asks
+    match: "asks.#"
+    definition:
+      redelivery-max-elapsed: 1h
+      never-retry: ['body("/error/code") == 42', 'body("/1") == "b"', 'content_type == "text/plain" && size > 100', 'age >= 60']
   - {name: eu, vhost: eu, queue: work.eu}
   - {name: rest, queue: rest}
 """
@@ -55,6 +60,17 @@ RIGHT: Final = [
     ("queue: work.a, reason: unknown", "decision: park, cause: unknown_origin"),
     ("queue: rest, reason: unknown", "decision: dead-letter, queue: DLQ.rest"),
     ("queue: dlx-router.parking", "decision: park, cause: no_policy"),
+    ("queue: asks.a", "decision: retry"),
+    ("queue: asks.a, body: {error: {code: 42}}", "decision: dead-letter, cause: never_retry"),
+    ("queue: asks.a, body: {error: {code: 43}, list: [1, null, true, 1.5]}", "decision: retry"),
+    ("queue: asks.a, body: [a, b]", "decision: dead-letter, cause: never_retry"),
+    ("queue: asks.a, body: '{\"error\": {\"code\": 42}}'", "decision: dead-letter, cause: never_retry"),
+    ("queue: asks.a, body: 'no JSON'", "decision: retry"),
+    ("queue: asks.a, content-type: text/plain, size: 101", "decision: dead-letter, cause: never_retry"),
+    (f"queue: asks.a, content-type: text/plain, body: {'x' * 101}", "decision: dead-letter, cause: never_retry"),
+    (f"queue: asks.a, content-type: text/plain, body: {'x' * 101}, size: 5", "decision: retry"),
+    ("queue: asks.a, age: 59s", "decision: retry"),
+    ("queue: asks.a, age: 1m", "decision: dead-letter, cause: never_retry"),
 ]  # fmt: skip
 
 
@@ -106,6 +122,8 @@ WRONG: Final = [
     ("version: 1\ntests:\n- {letter: {queue: a, attempts: 0}, expect: {decision: retry}}", "DLX007", 3, "1..2147483647"),
     ("version: 1\ntests:\n- {letter: {queue: a, draw: 2}, expect: {decision: retry}}", "DLX007", 3, "the jitter"),
     ("version: 1\ntests:\n- {letter: {queue: a, headers: {x: [1]}}, expect: {decision: retry}}", "DLX007", 3, "a list"),
+    ("version: 1\ntests:\n- {letter: {queue: a, age: old}, expect: {decision: retry}}", "DLX007", 3, "is no duration"),
+    ("version: 1\ntests:\n- {letter: {queue: a, size: -1}, expect: {decision: retry}}", "DLX007", 3, "negative"),
     ("version: 1\ntests:\n- {letter: {queue: a}, expect: {decision: park, cause: bored}}", "DLX007", 3, "bored"),
     ("version: 1\npolicies: []", "DLX005", 2, "a file of their own"),
     ("version: 1\ntests: [", "DLX002", 3, "not YAML"),

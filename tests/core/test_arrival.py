@@ -11,9 +11,11 @@ from dlx_router.core.arrival import read
 from dlx_router.core.decision import attempts_of, decide
 from dlx_router.core.letter import ID_BODY_BYTES, Arrival, Death, First, History, LetterIds, letter_id, letter_id_of
 from dlx_router.core.outcome import Decision, Park, Retry
+from dlx_router.core.publication import record_of, redriven
 from dlx_router.core.record import Record
 from tests.core.core_brokers import World
 from tests.core.core_samples import (
+    CONTENT,
     NOW,
     amqp_text,
     arrived,
@@ -166,6 +168,21 @@ def test_a_redrive_is_counted_and_a_chain_is_not() -> None:
     assert arrived((death("chain"),), DEAD).redrives == 0
     assert arrived((AGAIN,), record()).redrives == 0
     assert arrived((EXPIRED,), DEAD).redrives == 0
+
+
+def test_a_redrive_starts_the_time_of_a_letter_anew_and_the_deaths_that_follow_do_not() -> None:
+    """It died yesterday, is sent back by a task, and fails again: what `redelivery-max-elapsed` promises holds."""
+    policy = effective(max_delivery_attempts=5, redelivery_max_elapsed=10_000)
+    yesterday = record(state="dead", attempts=5, redrives=1, first_death_ms=NOW - 86_400_000)
+    sent = redriven(arrived((death(),), yesterday, rests=True), CONTENT, policy="", revision="", redrive_id="task")
+    remembered, seen = sent, list[tuple[str | None, int, int]]()
+    for count, now in enumerate((NOW, NOW + 10_000, NOW + 10_001), start=2):
+        letter = arrived((death(times=count),), remembered, now_ms=now)
+        decision = decide(letter, policy, now, 0.0)
+        remembered = record_of(letter, decision, CONTENT, policy="", revision="")
+        seen.append((decision.cause, decision.attempts, letter.since_ms))
+    assert seen == [(None, 1, NOW), (None, 2, NOW), ("max_elapsed", 3, NOW)]
+    assert arrived((death(),), sent, rests=True).since_ms == 0, "it has not died since"
 
 
 def test_redrives_without_limit_are_never_exhausted() -> None:

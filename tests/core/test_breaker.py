@@ -122,7 +122,7 @@ def test_a_clock_that_is_set_back_makes_it_forget() -> None:
     assert breaker.ask("a", NOW - 3_600_000, deaths=1, tries=0) == (Breaker.CLOSED, None)
 
 
-def test_a_changed_rule_is_a_new_breaker_and_queues_that_are_well_are_forgotten() -> None:
+def test_another_rule_is_another_breaker_and_queues_that_are_well_are_forgotten() -> None:
     some = Breakers(most=2)
     first = some.of("a", RULE, 0)
     assert some.of("a", RULE, 0) is first
@@ -131,6 +131,32 @@ def test_a_changed_rule_is_a_new_breaker_and_queues_that_are_well_are_forgotten(
         some.of("bad", RULE, 0).ask("x", 0, deaths=1, tries=0)
     some.of("c", RULE, 0)
     assert some.states(0) == {"bad": Breaker.OPEN, "c": Breaker.CLOSED}
+
+
+def test_two_rules_of_one_queue_have_a_breaker_each_and_the_worst_is_the_state_of_the_queue() -> None:
+    some, patient = Breakers(), Outage(deaths=90, within_ms=10_000, probe_ms=5_000)
+    states = []
+    for number in range(100):
+        for rule in (RULE, patient):
+            some.of("q", rule, number).ask(f"{number} by {rule.deaths}", number, deaths=1, tries=0)
+        states.append(tuple(some.of("q", rule, number).state(number) for rule in (RULE, patient)))
+        assert some.states(number) == {"q": max(states[-1], key=Breaker.badness)}
+    assert states[1] == (Breaker.CLOSED, Breaker.CLOSED)
+    assert states[2] == states[88] == (Breaker.OPEN, Breaker.CLOSED)
+    assert states[89] == (Breaker.OPEN, Breaker.OPEN)
+
+
+def test_a_breaker_that_nobody_asked_for_longer_than_letters_are_held_is_closed() -> None:
+    """Its rule is in force no more, or all letters that it held were sent elsewhere."""
+    breaker = opened()
+    assert breaker.state(2 * LONGEST_WAIT_MS) is Breaker.OPEN
+    assert breaker.state(2 * LONGEST_WAIT_MS + 1) is Breaker.CLOSED
+    again = opened()
+    for at in range(0, 4 * LONGEST_WAIT_MS, LONGEST_WAIT_MS):
+        assert again.ask("fresh", at, deaths=1, tries=0).state is Breaker.OPEN
+    slow = QueueBreaker(Outage(deaths=1, within_ms=1000, probe_ms=10 * LONGEST_WAIT_MS))
+    assert slow.ask("a", 0, deaths=1, tries=0) == (Breaker.OPEN, 10 * LONGEST_WAIT_MS)
+    assert slow.state(20 * LONGEST_WAIT_MS) is Breaker.OPEN
 
 
 moves = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 20_000), st.booleans(), st.integers(0, 9)))

@@ -245,6 +245,23 @@ def test_a_queue_that_a_message_may_name_is_one_of_those_allowed(exchange: str, 
     assert decision == expected
 
 
+@pytest.mark.parametrize(("key", "exchange"), [("{header:to}", ""), ("{header:to}", "dlx"), ("dead.{queue}", "")])
+def test_without_a_list_of_queues_no_header_names_one_even_where_policies_that_are_merged_let_it(
+    key: str, exchange: str
+) -> None:
+    """Each may stand alone: one has a key for an exchange, the other has an exchange for any key."""
+    rules = policy_set(
+        policy("keyed", match="work", definition={"dead-letter-routing-key": parse(key), "max-delivery-attempts": 1}),
+        policy("aimed", match="#", definition={"dead-letter-exchange": exchange}),
+    )
+    merged = rules.resolve(vhost="/", queue="work", reason="rejected", queue_type=None)
+    decision = decide(letter(header=lambda _name: "orders"), merged, NOW, 0.0)
+    refused = key == "{header:to}" and not exchange
+    written = "dead.work" if key == "dead.{queue}" else "orders"
+    expected = DeadLetter(exchange, (written,), 1, Cause.ATTEMPTS_SPENT)
+    assert decision == (Park(Cause.FORBIDDEN, 1, "orders") if refused else expected)
+
+
 def test_a_dead_letter_queue_of_its_own_needs_no_leave() -> None:
     assert decided(**SPENT, allow_queues=(Selector(SelectorKind.QUEUE, "grave"),)).action is Action.DEAD_LETTER
 
@@ -281,8 +298,26 @@ def test_the_routers_own_begins_with_its_prefix() -> None:
 
 
 def test_only_discard_drops_and_it_says_so() -> None:
-    assert decided(discard=True) == Discard(1)
+    assert decided(**SPENT, discard=True) == Discard(1)
     assert decided(letter(state="retrying", fresh=()), discard=True) == Park(Cause.LOOP, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "reason", "decision"),
+    [
+        pytest.param(0, "rejected", Retry(50, NOW + 50, 1), id="its first delivery of three"),
+        pytest.param(1, "rejected", Retry(50, NOW + 50, 2), id="its second"),
+        pytest.param(2, "rejected", Discard(3), id="its last"),
+        pytest.param(0, "expired", Discard(0), id="a reason that is not tried again"),
+    ],
+)
+def test_discard_stands_for_the_end_and_the_tries_come_first(before: int, reason: str, decision: Decision) -> None:
+    died = letter(base_attempts=before, history=(death(reason=reason),))
+    assert decided(died, discard=True, max_delivery_attempts=3, redelivery_delay=50) == decision
+
+
+def test_what_is_discarded_in_the_end_is_discarded_however_often_it_was_redriven() -> None:
+    assert decided(letter(redrives=9), **SPENT, max_redrives=2, discard=True) == Discard(1)
 
 
 def test_no_policy_parks() -> None:

@@ -114,7 +114,12 @@ def test_conditions_see_the_attempts_with_the_new_deaths_and_the_age_of_the_lett
 @pytest.mark.parametrize(
     ("one", "definition", "decision"),
     [
-        pytest.param(letter(), {"discard": True}, Discard(1), id="a policy that discards"),
+        pytest.param(
+            letter(history=(death(reason="expired"),)),
+            {"discard": True},
+            Discard(0),
+            id="a reason that is discarded at once",
+        ),
         pytest.param(
             letter(history=(death(reason="expired"),)),
             {},
@@ -246,6 +251,13 @@ def test_who_was_redriven_too_often_is_parked_whatever_ended_the_retries(
 ) -> None:
     died = letter(redrives=redrives, first_death_ms=NOW - 5001)
     assert decided(died, max_redrives=limit, **definition).cause is (Cause.REDRIVE_EXHAUSTED if parked else cause)
+
+
+@pytest.mark.parametrize("definition", [{"never_retry": (YES,)}, {"redelivery_max_elapsed": 5000}])
+def test_what_is_discarded_in_the_end_is_so_whatever_ended_the_retries(definition: dict[str, Any]) -> None:
+    died = letter(first_death_ms=NOW - 5001)
+    assert decided(died, discard=True, **definition) == Discard(1)
+    assert decided(died, Asked(), discard=True, outage=OUTAGE) == Hold(Cause.OUTAGE, NOW + 7000, 1, 0)
 
 
 def test_where_the_target_is_impossible_that_is_the_cause_whatever_ended_the_retries() -> None:

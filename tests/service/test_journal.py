@@ -24,7 +24,7 @@ policies:
     definition: {max-delivery-attempts: 1}
   - name: drop
     match: "drop.#"
-    definition: {discard: true}
+    definition: {max-delivery-attempts: 1, discard: true}
 """
 Start = Callable[..., Router]
 N: Final = 20

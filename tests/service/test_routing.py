@@ -87,6 +87,9 @@ policies:
   - name: discarding
     match: "discarding.#"
     definition: {{max-delivery-attempts: 1, on: {{rejected: {{discard: true}}}}}}
+  - name: tried-before
+    match: "tried-before.#"
+    definition: {{max-delivery-attempts: 3, discard: true}}
   - name: back
     match: "back.#"
     definition: {{max-delivery-attempts: 1, dead-letter-exchange: back}}
@@ -464,6 +467,18 @@ def test_discarding_drops_counts_and_touches_no_other_reason(scene: Scene) -> No
     scene.amqp.publish("kept", key=queue, expiration="1")
     assert scene.amqp.take(f"DLQ.{queue}").body == b"kept"
     assert (scene.amqp.depth(PARKING), scene.amqp.depth(QUARANTINE)) == (0, 0)
+
+
+@pytest.mark.usefixtures("newest")
+def test_what_is_discarded_in_the_end_gets_its_deliveries_before(scene: Scene) -> None:
+    queue, before = scene.work("tried-before.a"), scene.settled("discard")
+    scene.amqp.publish("hello", key=queue)
+    for count in range(3):
+        assert scene.settled("discard") == before
+        failed = scene.amqp.fail(queue)
+        assert deaths(failed) == ([(queue, "rejected", count)] if count else [])
+    eventually(lambda: scene.settled("discard") == before + 1)
+    assert (scene.amqp.depth(queue), scene.amqp.depth(PARKING)) == (0, 0)
 
 
 # -- redrives by hand -------------------------------------------------------------------------------------------------

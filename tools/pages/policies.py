@@ -60,6 +60,12 @@ others do not die as fast as before, closes the breaker: the rest is released at
 whose wait is longer when it is over. Each replica has a breaker of its own, and forgets it when it ends.
 `redelivery-max-elapsed` holds during an outage too, and conditions of `never-retry`.
 
+**It counts bad letters, however many good ones there are**: the router sees none of those. A queue that handles 1,000 messages a second, 10 of them
+bad, opens a breaker of 50 in 10 s. The good ones go on; probes are taken from the letters that are held, all of them bad, so none survives, the
+breaker stays open, and without `redelivery-max-elapsed` the bad ones are held for ever. So take a number of `deaths` that bad messages alone
+do not reach, and write `redelivery-max-elapsed` beside `outage`. A queue whose reasons have different `outage` rules (under `on:`) has a
+breaker for each. One that is open and was asked about no letter for twice as long as it holds any (ten minutes, or two `probe-every`) closes.
+
 ## Alerts
 
 `alert: {depth: 1000, oldest: 1h, rate: 5}`, or some of them: thresholds of a policy, which the [shipped rules](operations.md#alerts) compare
@@ -87,8 +93,10 @@ def page() -> str:
     parts += ["\n## A delayed exchange\n", _table(defs["delayed"]["properties"])]
     rows = [f"| `{name}` | {_type(key.parse.schema)} | {_default(key)} | {_cell(key.doc)} |" for name, key in _keys()]
     parts += ["\n## Keys of a definition\n", "| key | takes | default | meaning |\n|---|---|---|---|", *rows]
+    of_queue = ", ".join(name for name, key in _keys() if key.of_queue)
     on = "| `on` | mapping | – | Keys that hold for one reason only: rejected, expired, maxlen, delivery_limit, application, "
-    return "\n".join([*parts, f"{on}application:NAME. |", CONDITIONS])
+    on += f"application:NAME. Not those of the queue itself, which stand beside it: {of_queue}. |"
+    return "\n".join([*parts, on, CONDITIONS])
 
 
 def _keys() -> list[tuple[str, Key]]:

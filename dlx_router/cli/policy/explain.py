@@ -23,15 +23,19 @@ from dlx_router.core.outcome import DeadLetter, Discard, Park
 from dlx_router.core.policy import Effective, Policy, PolicySet
 
 MAX_ROWS: Final = 12
+FOR_EVER: Final = 2**31  # as many deliveries as no letter has
 _BASE: Final = ""  # no reason: what holds before any overlay
 
 
 class Wait(NamedTuple):
-    """One step of a schedule: deliveries first..last failed, and how long the next one waits, in ms."""
+    """One step of a schedule: deliveries first..last failed, and how long the next one waits, in ms.
+
+    `base_ms` is None where the waits of the step differ.
+    """
 
     first: int
     last: int
-    base_ms: int
+    base_ms: int | None
     least_ms: int
     most_ms: int
 
@@ -194,17 +198,29 @@ def schedules(effective: Mapping[str, Effective]) -> list[tuple[list[str], list[
 
 
 def schedule(policy: Effective) -> list[Wait]:
-    """Up to 12 steps; deliveries with equal waits are one step, and `last` 0 means for ever."""
-    end = policy.max_attempts - 1 if policy.max_attempts >= 0 else None
+    """Up to 12 steps and one for all that follow; `last` 0 means for ever."""
+    end = policy.max_attempts - 1 if policy.max_attempts >= 0 else FOR_EVER
+    last = 0 if end == FOR_EVER else end
     steps: list[Wait] = []
-    attempt = 1
-    while (end is None or attempt <= end) and len(steps) < MAX_ROWS:
-        step = Wait(attempt, attempt, *_range(policy, attempt))
-        if steps and steps[-1][2:] == step[2:]:  # once two are equal, all that follow are
-            return [*steps[:-1], steps[-1]._replace(last=end or 0)]
-        steps.append(step)
-        attempt += 1
+    for attempt in range(1, end + 1):
+        if _is_settled(policy, attempt):
+            return [*steps, Wait(attempt, last, *_range(policy, attempt))]
+        if MAX_ROWS < attempt < end:
+            return [*steps, _rest(policy, attempt, end)._replace(last=last)]
+        steps.append(Wait(attempt, attempt, *_range(policy, attempt)))
     return steps
+
+
+def _is_settled(policy: Effective, attempt: int) -> bool:
+    """Whether all waits from this one on are equal. Two that are equal prove nothing: bases are whole milliseconds."""
+    base = base_delay_ms(policy, attempt)
+    return base == 0 or policy.multiplier == 1.0 or (policy.multiplier > 1.0 and base == policy.cap_ms)
+
+
+def _rest(policy: Effective, first: int, last: int) -> Wait:
+    """The step of these deliveries; waits only grow, or only shrink."""
+    ends = [*_range(policy, first)[1:], *_range(policy, last)[1:]]
+    return Wait(first, last, None, min(ends), max(ends))
 
 
 def _range(policy: Effective, attempt: int) -> tuple[int, int, int]:
@@ -214,13 +230,14 @@ def _range(policy: Effective, attempt: int) -> tuple[int, int, int]:
 def _wait_row(wait: Mapping[str, Any]) -> tuple[str, str, str]:
     first, last = wait["first"], wait["last"]
     deliveries = f"{first}" if first == last else f"{first} … {last or ''}".rstrip()
-    base, least, most = (duration_text(wait[name]) for name in ("base_ms", "least_ms", "most_ms"))
+    least, most = (duration_text(wait[name]) for name in ("least_ms", "most_ms"))
+    base = "" if wait["base_ms"] is None else duration_text(wait["base_ms"])
     return deliveries, base, least if least == most else f"{least} … {most}"
 
 
 def tries(policy: Effective, reason: str) -> int | None:
     """How often a letter of this reason is tried again; None: without limit."""
-    if policy.discard or reason.partition(":")[0] not in policy.retry_on:
+    if reason.partition(":")[0] not in policy.retry_on:
         return 0
     return None if policy.max_attempts < 0 else policy.max_attempts - 1
 

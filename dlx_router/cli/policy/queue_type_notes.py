@@ -86,7 +86,7 @@ def _limit(policy: Effective, broker: Broker) -> tuple[int | None, str]:
 
 
 def _deliveries(policy: Effective, limit: int) -> str:
-    tried = not policy.discard and DIED in policy.retry_on
+    tried = DIED in policy.retry_on
     if tried and policy.max_attempts < 0:
         return f"Such a death is one attempt of {limit + 1} deliveries; attempts have no limit."
     attempts = policy.max_attempts if tried else 1

@@ -23,12 +23,16 @@ assert BROKER_REASONS | {APPLICATION} == set(REASONS)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: `default` is its value where nobody sets it, `says` tells a default that depends on other keys."""
+    """One key: `default` is its value where nobody sets it, `says` tells a default that depends on other keys.
+
+    `of_queue`: it is about the queue, whatever its letters die of, and is read nowhere under `on:`.
+    """
 
     name: str
     parse: Parser
     doc: str
     says: str = ""
+    of_queue: bool = False
 
     @property
     def default(self) -> Any:
@@ -186,7 +190,11 @@ DEFINITION: Final[Mapping[str, Key]] = {
             values.integer(1, 2**31 - 1, also=-1, wanted="a number of redrives: 1 or more, or -1 for no limit"),
             "Dead again after so many redrives: parked. -1: no limit.",
         ),
-        Key("discard", values.boolean, "Drop the letter, the only way to do so; counted."),
+        Key(
+            "discard",
+            values.boolean,
+            "Where a letter would be dead-lettered, after its tries, it is dropped: the only way to do so; counted.",
+        ),
         Key(
             "allow-queues",
             values.distinct(values.list_of(match, "a list of queue names, * and # as wildcards")),
@@ -224,34 +232,44 @@ DEFINITION: Final[Mapping[str, Key]] = {
             values.duration,
             "Relay and guard let older messages die as expired; apply hands it to the broker.",
             "no limit",
+            of_queue=True,
         ),
         Key(
             "max-length",
             values.integer(0, 2**53, wanted="a number of messages"),
             "Relay and guard let the oldest over it die as maxlen; apply hands it to the broker.",
             "no limit",
+            of_queue=True,
         ),
-        Key("max-length-bytes", values.size, "As max-length, by the bytes of the bodies.", "no limit"),
-        Key("trust-timestamp", values.boolean, "The producer's timestamp tells the age of a message."),
+        Key("max-length-bytes", values.size, "As max-length, by the bytes of the bodies.", "no limit", of_queue=True),
+        Key("trust-timestamp", values.boolean, "The producer's timestamp tells the age of a message.", of_queue=True),
         Key(
             "overflow",
             structured_values.OVERFLOW,
             "What a full work queue does; apply hands it to the broker.",
             "as the broker",
+            of_queue=True,
         ),
         Key(
             "delivery-limit",
             structured_values.DELIVERY_LIMIT,
             "Returns before a quorum queue lets a message die; apply hands it to the broker.",
             "as the broker",
+            of_queue=True,
         ),
         Key(
             "expires",
             structured_values.TTL,
             "An unused work queue is deleted after this; apply hands it to the broker.",
             "never",
+            of_queue=True,
         ),
-        Key("requeue-is-death", values.boolean, "apply sets delivery-limit 0: a rollback waits as a rejection does."),
+        Key(
+            "requeue-is-death",
+            values.boolean,
+            "apply sets delivery-limit 0: a rollback waits as a rejection does.",
+            of_queue=True,
+        ),
         Key(
             "dead-letter-queue-ttl",
             structured_values.TTL,

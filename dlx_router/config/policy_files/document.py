@@ -43,11 +43,15 @@ POLICY: Final = Shape(
     },
     hints=_UNDER_DEFINITION | _FOREIGN,
 )  # fmt: skip
+_OF_QUEUE: Final = dict.fromkeys(
+    (key.name for key in DEFINITION.values() if key.of_queue),
+    'it is about the queue, not about a reason; write it beside "on:"',
+)
 OVERLAY: Final = Shape(
-    "a definition under on:", {key.name: key.parse for key in DEFINITION.values()},
-    {"on": "a reason has no further reasons", **_MOVED},
+    "a definition under on:", {key.name: key.parse for key in DEFINITION.values() if not key.of_queue},
+    {"on": "a reason has no further reasons", **_OF_QUEUE, **_MOVED},
 )  # fmt: skip
-BASE: Final = Shape("a definition", {**OVERLAY.parsers, "on": raw}, _MOVED)
+BASE: Final = Shape("a definition", {**{key.name: key.parse for key in DEFINITION.values()}, "on": raw}, _MOVED)
 
 
 def read(node: Node | None, report: Report) -> tuple[list[Policy], list[Attachment], list[Delayed]]:

@@ -86,8 +86,11 @@ def _attachment() -> _Schema:
 
 
 def _definition() -> _Schema:
-    """The keys of an overlay, and the overlays."""
-    same = {name: {"$ref": f"#/$defs/overlay/properties/{name}"} for name in OVERLAY.parsers}
+    """The keys of an overlay and those of the queue itself, and the overlays."""
+    same = {
+        name: {"$ref": f"#/$defs/overlay/properties/{name}"} if name in OVERLAY.parsers else _key(key)
+        for name, key in DEFINITION.items()
+    }
     overlays = {
         "type": "object",
         "propertyNames": {"pattern": _REASON},

@@ -210,7 +210,7 @@ class _Ways:
         self._others = [other for other in others if may_meet(policy.selector, other.selector)]
         self._exchanges: list[str | None] = self._values("dead-letter-exchange")
         dropped = all(self._values("discard"))
-        self.retries = not dropped and any(self._values("retry-on")) and self._values("max-delivery-attempts") != [1]
+        self.retries = any(self._values("retry-on")) and self._values("max-delivery-attempts") != [1]
         creates = [] if dropped else self._values("auto-create-dead-letter-resources")
         pairs = [(exchange, value) for exchange in self._exchanges for value in creates]
         self._created = [exchange for exchange, value in pairs if (exchange is None if value is None else value)]

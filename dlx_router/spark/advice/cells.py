@@ -32,7 +32,7 @@ class InForce(NamedTuple):
         return InForce(
             Ladder.of(policy), policy.max_elapsed_ms, policy.fifo, policy.outage,
             tuple(condition.text for condition in policy.never_retry),
-            reason.partition(":")[0] in policy.retry_on and not policy.discard,
+            reason.partition(":")[0] in policy.retry_on,
         )  # fmt: skip
 
     @staticmethod

@@ -81,6 +81,18 @@ SCHEDULES = [
      [(1, 3, 1000, 500, 1500)]),
     ("{redelivery-delay: 1s, redelivery-delay-multiplier: 10, max-delivery-attempts: -1}",
      [(1, 1, 1000, 1000, 1000), (2, 0, 10_000, 10_000, 10_000)]),
+    ("{redelivery-delay: 5ms, redelivery-delay-multiplier: 1.1, max-redelivery-delay: 7ms, max-delivery-attempts: 9}",
+     [(1, 1, 5, 5, 5), (2, 2, 5, 5, 5), (3, 3, 6, 6, 6), (4, 4, 6, 6, 6), (5, 8, 7, 7, 7)]),
+    ("{redelivery-delay: 1s, redelivery-delay-multiplier: 2, max-redelivery-delay: 1d, max-delivery-attempts: 20}",
+     [*((at, at, *(1000 << at - 1,) * 3) for at in range(1, 13)), (13, 19, None, 4_096_000, 86_400_000)]),
+    ("{redelivery-delay: 1s, redelivery-delay-multiplier: 2, max-redelivery-delay: 1d, max-delivery-attempts: 14}",
+     [(at, at, *(1000 << at - 1,) * 3) for at in range(1, 14)]),
+    ("{redelivery-delay: 10m, redelivery-delay-multiplier: 0.5, max-delivery-attempts: -1}",
+     [*((at, at, *(600_000 >> at - 1,) * 3) for at in range(1, 13)), (13, 0, None, 0, 146)]),
+    ("{redelivery-delay: 2ms, redelivery-delay-multiplier: 0.5, max-delivery-attempts: -1}",
+     [(1, 1, 2, 2, 2), (2, 2, 1, 1, 1), (3, 0, 0, 0, 0)]),
+    ("{redelivery-delay: 0, redelivery-delay-multiplier: 2, max-redelivery-delay: 1s}", [(1, 9, 0, 0, 0)]),
+    ("{discard: true, max-delivery-attempts: 3}", [(1, 2, 0, 0, 0)]),
     ("{max-delivery-attempts: 1}", []),
     ("{max-delivery-attempts: 3}", [(1, 2, 0, 0, 0)]),
 ]  # fmt: skip
@@ -89,6 +101,23 @@ SCHEDULES = [
 @pytest.mark.parametrize(("definition", "expected"), SCHEDULES)
 def test_a_schedule_has_the_numbers_of_artemis(definition: str, expected: list[explain.Wait], tmp_path: Path) -> None:
     assert explain.schedule(effective(definition, tmp_path)) == expected
+
+
+def test_what_follows_the_twelfth_wait_is_a_row_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = "redelivery-delay: 1s, redelivery-delay-multiplier: 2, max-redelivery-delay: 1d, max-delivery-attempts: 20"
+    (tmp_path / "p.yaml").write_text(f"version: 1\npolicies: [{{name: a, match: '#', definition: {{{keys}}}}}]\n")
+    assert explain.run(explain.Question("q", "/", "rejected"), tmp_path) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["13", "…", "19", "4096s", "…", "1d"] in rows
+
+
+def test_what_is_discarded_in_the_end_is_tried_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = "discard: true, max-delivery-attempts: 3"
+    (tmp_path / "p.yaml").write_text(f"version: 1\npolicies: [{{name: a, match: '#', definition: {{{keys}}}}}]\n")
+    assert explain.run(explain.Question("q", "/", None), tmp_path) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["rejected", "2", "times", "dropped", "(discard:", "true)"] in rows
+    assert ["expired", "no", "dropped", "(discard:", "true)"] in rows
 
 
 def test_every_default_is_the_one_that_is_in_force(tmp_path: Path) -> None:

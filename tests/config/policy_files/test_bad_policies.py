@@ -68,6 +68,13 @@ IN_A_DEFINITION = [
     ("on: {'application:': {}}", "DLX007", 6, "application:NAME"),
     ("on:\n        rejected:\n          redelivery-delay: x", "DLX007", 8, "redelivery-delay"),
     ("on:\n        rejected:\n          on: {}", "DLX005", 8, "no further reasons"),
+    ("on:\n        expired:\n          message-ttl: 1h", "DLX005", 8, 'about the queue, not about a reason; write it beside "on:"'),
+    *(
+        (f"on: {{rejected: {{{key}}}}}", "DLX005", 6, 'beside "on:"')
+        for key in ("max-length: 5", "max-length-bytes: 1KiB", "overflow: drop-head", "delivery-limit: 5", "expires: 1h")
+    ),
+    ("on: {rejected: {requeue-is-death: true}}", "DLX005", 6, 'beside "on:"'),
+    ("on: {expired: {trust-timestamp: true}}", "DLX005", 6, 'beside "on:"'),
     ("on:\n        rejected:", "DLX007", 7, "a mapping"),
     ("redelivery-delay: 1s\n      redelivery-delay: 2s", "DLX004", 7, "first in line 6"),
     ("redelivery-delay: &x 1s", "DLX003", 6, "anchor &x"),

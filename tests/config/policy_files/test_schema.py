@@ -54,6 +54,7 @@ IN_A_DEFINITION: Final = [
     "dead-letter-routing-key-rewrite: [{match: a}]",
     "on: {rejeted: {}}",
     "on: {rejected: {on: {}}}",
+    "on: {rejected: {message-ttl: 1h}}",
     "outage: {deaths: 50, within: 10s}",
     "outage: {deaths: 50, within: 10s, probe-every: 99}",
     "ordering: lifo",
@@ -111,8 +112,9 @@ def test_a_wrong_definition_does_not_fit(definition: str) -> None:
 
 
 def test_every_key_says_what_it_is_for_and_its_default() -> None:
-    keys = json_schema.schema()["$defs"]["overlay"]["properties"]
-    assert list(keys) == list(DEFINITION)
+    definitions = json_schema.schema()["$defs"]
+    assert [*definitions["definition"]["properties"]] == [*DEFINITION, "on"]
+    keys = {**definitions["definition"]["properties"], **definitions["overlay"]["properties"]}
     for name, key in DEFINITION.items():
         assert keys[name]["description"].startswith(key.doc)
         assert ("default" in keys[name]) == (not key.says) or key.says in keys[name]["description"]
@@ -123,6 +125,7 @@ def test_every_key_says_what_it_is_for_and_its_default() -> None:
 def test_the_definition_has_every_key_of_an_overlay_and_the_overlays() -> None:
     definitions = json_schema.schema()["$defs"]
     assert {*definitions["definition"]["properties"]} == {*DEFINITION, "on"}
+    assert {*definitions["overlay"]["properties"]} == {name for name, key in DEFINITION.items() if not key.of_queue}
     assert all("description" in entry for entry in definitions["policy"]["properties"].values())
     assert all("description" in entry for entry in definitions["attachment"]["properties"].values())
     assert all("description" in entry for entry in definitions["delayed"]["properties"].values())

@@ -84,6 +84,7 @@ CASES = [
     ("- {name: p, queue: q, definition: {}}", Right.CONFIGURE, "DLQ.q DLQ.transient", "q DLQ.r"),
     ("- {name: p, queue: q, definition: {max-delivery-attempts: 1}}", Right.READ, "", "dlx-router.return"),
     ("- {name: p, queue: q, definition: {discard: true}}", Right.CONFIGURE, "", "DLQ.q DLQ.transient"),
+    ("- {name: p, queue: q, definition: {discard: true}}", Right.WRITE, "q dlx-router.return", "DLQ.q"),
     ("- {name: p, queue: q, definition: {dead-letter-exchange: d}}", Right.CONFIGURE, "", "d DLQ.q"),
     ("- {name: p, queue: q, definition: {dead-letter-exchange: d}}", Right.WRITE, "d q", "DLQ.q"),
     (
