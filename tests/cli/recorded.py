@@ -388,6 +388,7 @@ PREVIEW: Final = {
     "objection": f"queue '{GRAVE}' has 1 consumer",
 }
 POLICIES: Final = {
+    "missing": {},
     "revision": "0" * 12,
     "policies": [
         {"name": "orders", "vhost": None, "selects": "match: orders.#", "priority": 0, "file": "p.yaml:3", "keys": {}}
