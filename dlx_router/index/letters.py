@@ -38,6 +38,7 @@ _KNOWN: Final = (
     "SELECT id, queue, number, grp, place, state, text, shared, last_ms, redrives, attempts FROM letters"
     " JOIN events ON letter = number WHERE number IN (SELECT value FROM json_each(?))"
 )
+_ENDS: Final = frozenset({"discarded", "retired"})  # of this copy nothing else follows, whatever clocks say
 
 
 class _Letter:
@@ -172,7 +173,7 @@ class Letters:
         moment = event.ts_ms, shared.columns[4], shared.columns[3]
         if letter is None:
             letter = self._new(name)
-        elif event.ts_ms < letter.moment[0] and letter.is_newer_than(moment):
+        elif event.ts_ms < letter.moment[0] and fate.state not in _ENDS and letter.is_newer_than(moment):
             self._step_only(letter, fate, event, step, signature)
             self._touched[name] = letter
             return
