@@ -22,7 +22,6 @@ from dlx_router.service.inflight import clock
 from dlx_router.service.redrive.counters import Counters
 from dlx_router.service.redrive.sender import WINDOW, Sender
 from dlx_router.service.redrive.worker import HALTED_S, TaskWorker
-from dlx_router.telemetry import wall_clock
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
 from tests.service.test_clock import Clocks
@@ -162,8 +161,9 @@ async def test_a_letter_is_told_as_sent_at_the_time_when_it_was_not_when_that_wa
     kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have died again by then, which another router tells by its own clock."""
-    clock = SimpleNamespace(time=lambda: 1_700_000_000.0)
-    monkeypatch.setattr(wall_clock, "time", clock)
+    clocks = Clocks([1_700_000_000.0], [5.0])
+    monkeypatch.setattr(clock, "time", clocks)
+    monkeypatch.setattr(clock, "CLOCK", clock.Clock())
     writer = journal()
     stream = Stream(writer)
     sends, letter = sender(writer, [])
@@ -175,7 +175,7 @@ async def test_a_letter_is_told_as_sent_at_the_time_when_it_was_not_when_that_wa
     job = letter(1)
     job.delivery.body = b""
     await sends.send(job)
-    clock.time = lambda: 1_700_000_005.0
+    clocks.go_on(5.0)
     if kind is Kind.PARK:
         sends._confirmed([job])
     stream.confirm()
