@@ -148,10 +148,11 @@ def test_in_force_is_always_what_was_or_what_will_be(
     assert lapses(planned, now, [*queues, *to_come, *OWN], STRATEGY, EXCHANGE) == []
 
 
-@given(SETS, FOREIGN, STANDING, st.lists(st.sampled_from(["", "a", "^nothing$", "^x"]), max_size=6))
+@given(SETS, FOREIGN, STANDING, st.lists(st.sampled_from(["", "a", "^nothing$", "^x"]), max_size=1))
 def test_where_a_hand_changed_expressions_too_every_queue_has_its_dead_letter_exchange(
     policies: PolicySet, theirs: list[Rule], queues: list[Standing], patterns: list[str]
 ) -> None:
+    """One expression: where several were changed, a queue may be without one for a step (docs/decisions/0111)."""
     start = Snapshot("/", (4, 3), tuple(queues), policies=tuple(theirs))
     ours = [rule for rule in applied(policies, start).policies if NAMES.is_own(rule.name)]
     touched = [replace(rule, pattern=pattern) for rule, pattern in zip(ours[1:], patterns, strict=False)]
