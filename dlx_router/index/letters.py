@@ -174,18 +174,15 @@ class Letters:
         if letter is None:
             letter = self._new(name)
         elif event.ts_ms < letter.moment[0] and fate.state not in _ENDS and letter.is_newer_than(moment):
-            self._step_only(letter, fate, event, step, signature)
             self._touched[name] = letter
+            self._keep_step(letter, fate, event, step, signature)  # it came from another router's memory, say
             return
         letter.moment = moment
         letter.read(body, event.text, is_new=before is None)
         state = fate.state or (_EDITED if before is None else before[2])
         letter.where, letter.own, letter.line = (group, fate.place, state), shared.columns + event.columns, kept
-        letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
-        fate.uses += 1
         self._touched[name] = letter
-        if fate.is_long:
-            self._long.append(letter.number)
+        self._keep_step(letter, fate, event, step, signature)
 
     def _step_of(self, letter: _Letter, event: Event, step: str, *, is_imported: bool) -> str:
         """By which name the step is kept; "": the letter is imported, and known better, or it was told twice."""
@@ -196,8 +193,7 @@ class Letters:
         self._long.append(letter.number)
         return f"{step}@{event.ts_ms}"
 
-    def _step_only(self, letter: _Letter, fate: _Fate, event: Event, step: str, signature: str) -> None:
-        """What came to the journal behind a newer event of its letter: from another router's memory, say."""
+    def _keep_step(self, letter: _Letter, fate: _Fate, event: Event, step: str, signature: str) -> None:
         letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
         fate.uses += 1
         if fate.is_long:

@@ -28,7 +28,7 @@ def applies(rule: Rule, queue: str, kind: str, version: tuple[int, ...] = NEWEST
 
 def at_top(rules: Iterable[Rule], queue: str, kind: str, version: tuple[int, ...] = NEWEST) -> list[Rule]:
     """The policies of which one is in force: where there are several, the broker takes any of them."""
-    fitting = [rule for rule in rules if named(rule, queue, kind) and not unsupported(rule.definition, kind, version)]
+    fitting = [rule for rule in rules if applies(rule, queue, kind, version)]
     top = max((rule.priority for rule in fitting), default=0)
     return [rule for rule in fitting if rule.priority == top]
 

@@ -88,8 +88,7 @@ class _Planner:
             return ()
         if self._others.owns(queue.name):
             return ()
-        by_name_only = self._policies.creates(queue.name, self._vhost)
-        return self._policies.chain(vhost=self._vhost, queue=queue.name, own=by_name_only, queue_type=queue.kind)
+        return self._policies.chain(vhost=self._vhost, queue=queue.name, queue_type=queue.kind)
 
     # -- regions --------------------------------------------------------------------------------------------------
 

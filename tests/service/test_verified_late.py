@@ -17,6 +17,12 @@ from tests.support.vhost import Vhost
 
 Start = Callable[..., Router]
 UNKNOWN: Final = "its type and delivery limit are not verified"
+STRICT = """
+version: 1
+policies: [{name: strict, queue: source, definition: {ordering: fifo}}]
+attachments:
+  - {queue: source, mode: relay, forward-to: {exchange: "", routing-key: full}, accept-delivery-limit: true}
+"""
 
 
 @pytest.fixture
@@ -54,15 +60,7 @@ def test_what_the_next_returns_would_delete_is_parked_once_the_limit_is_told(
     amqp.publish("near", key="source")
     for _ in range(2):
         amqp.await_message("source").put_back()
-    router = start_router(
-        """
-version: 1
-policies: [{name: strict, queue: source, definition: {ordering: fifo}}]
-attachments:
-  - {queue: source, mode: relay, forward-to: {exchange: "", routing-key: full}, accept-delivery-limit: true}
-""",
-        MANAGEMENT_URL=behind,
-    )
+    router = start_router(STRICT, MANAGEMENT_URL=behind)
     eventually(lambda: router.metric("publish_refused_total", cause="nacked") > 1)
     assert says(router, UNKNOWN, 200)
     assert amqp.depth(PARKING) == 0
@@ -102,15 +100,7 @@ def test_a_look_after_a_crash_deletes_nothing_where_the_limit_was_told_late(
     for number in range(5):
         amqp.publish(str(number), key="source")
     amqp.publish("first", key="full")
-    router = start_router(
-        """
-version: 1
-policies: [{name: strict, queue: source, definition: {ordering: fifo}}]
-attachments:
-  - {queue: source, mode: relay, forward-to: {exchange: "", routing-key: full}, accept-delivery-limit: true}
-""",
-        MANAGEMENT_URL=behind,
-    )
+    router = start_router(STRICT, MANAGEMENT_URL=behind)
     eventually(lambda: amqp.depth("source") == 0)
     assert says(router, UNKNOWN, 200)
     api.heal()

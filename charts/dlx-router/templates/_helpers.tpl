@@ -105,11 +105,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail "amqp.existingSecret is empty: name the Secret that holds the broker's URL, for example kubectl create secret generic dlx-router-amqp --from-literal=amqp-url=amqp://USER:PASSWORD@HOST:5672/" }}
 {{- end }}
 {{- if and (gt (int .Values.replicaCount) 1) (not .Values.provenance.existingSecret) }}
-{{- fail "replicaCount is more than 1 and provenance.existingSecret is empty: replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32). Letters that wait were signed by the key of before and would go to quarantine: see chart README, The shared key" }}
+{{- fail (printf "replicaCount is more than 1 and provenance.existingSecret is empty: %s" (include "dlx-router.provenance.why" .)) }}
 {{- end }}
 {{- if .Values.keda.enabled }}
 {{- if and (gt (int .Values.keda.maxReplicas) 1) (not .Values.provenance.existingSecret) }}
-{{- fail "keda.maxReplicas is more than 1 and provenance.existingSecret is empty: replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32). Letters that wait were signed by the key of before and would go to quarantine: see chart README, The shared key" }}
+{{- fail (printf "keda.maxReplicas is more than 1 and provenance.existingSecret is empty: %s" (include "dlx-router.provenance.why" .)) }}
 {{- end }}
 {{- if lt (int .Values.keda.maxReplicas) (int .Values.keda.minReplicas) }}
 {{- fail "keda.maxReplicas is less than keda.minReplicas: raise the one or lower the other" }}
@@ -216,6 +216,33 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
       - {key: {{ .Values.tls.keyKey }}, path: key}
       {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* The key that signs, for router and pipeline: nothing where there is no Secret. */}}
+{{- define "dlx-router.provenance.env" -}}
+{{- if .Values.provenance.existingSecret }}
+- {name: DLX_ROUTER_PROVENANCE_KEY_FILE, value: /etc/dlx-router/provenance/key}
+{{- end }}
+{{- end }}
+
+{{- define "dlx-router.provenance.mounts" -}}
+{{- if .Values.provenance.existingSecret }}
+- {name: provenance, mountPath: /etc/dlx-router/provenance, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "dlx-router.provenance.volumes" -}}
+{{- if .Values.provenance.existingSecret }}
+- name: provenance
+  secret:
+    secretName: {{ .Values.provenance.existingSecret }}
+    items: [{key: {{ .Values.provenance.key }}, path: key}]
+{{- end }}
+{{- end }}
+
+{{/* Why several routers need it. */}}
+{{- define "dlx-router.provenance.why" -}}
+replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32). Letters that wait were signed by the key of before and would go to quarantine: see chart README, The shared key
 {{- end }}
 
 {{- define "dlx-router.podSecurity" -}}

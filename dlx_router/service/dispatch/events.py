@@ -18,7 +18,7 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
 
     It comes behind what was told of this delivery before, within one millisecond too: the newest is what holds.
     """
-    policy = job.policy if job.policy is not None or not job.cause else job.disclosing
+    policy = job.policy if job.policy is not None or not job.cause else job.disclosing  # a call for few letters only
     rule, letter, envelope = rule_of(policy), job.letter, job.envelope
     if letter is None or not journal.is_on or not rule.wants(ruling.kind):
         return

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dlx_router.core import attending
 from dlx_router.core.next_step import KeepForOwnQueue
 from dlx_router.core.refusal import NotTaken
 from dlx_router.service.dispatch.owner import Owner
@@ -40,23 +39,19 @@ class WaitingForOwnQueue:
     def add(self, job: Job) -> None:
         """It waits, behind those that do."""
         self.jobs.append(job)
-        self.held_bytes += _bytes(job)
+        self.held_bytes += job.weight
 
     def take_all(self) -> deque[Job]:
         """All but the one that asks; none of them waits here any more."""
         jobs, self.jobs = self.jobs, deque[Job]()
-        self.held_bytes -= sum(map(_bytes, jobs))
+        self.held_bytes -= sum(job.weight for job in jobs)
         return jobs
 
     def ends_asking(self) -> None:
         """Who asked has its answer, or ends where it is."""
         if self.asking is not None:
-            self.held_bytes -= _bytes(self.asking)
+            self.held_bytes -= self.asking.weight
             self.asking = None
-
-
-def _bytes(job: Job) -> int:
-    return len(job.delivery.body) + len(job.delivery.header)
 
 
 class OwnQueueWaits:
@@ -90,8 +85,7 @@ class OwnQueueWaits:
         self._asks_no_more(job)
         self._kept.setdefault(queue, WaitingForOwnQueue()).add(job)
         self._report_held()
-        limit = place.limit
-        spent = limit is not None and attending.is_near(decoder.returns(job.delivery), limit)
+        spent = decoder.is_near(job.delivery, place.limit)
         is_rung = place.names.rung_of(queue) is not None
         refusals.refused(queue, why, place.source, is_rung=is_rung, spent=spent)
 

@@ -181,7 +181,7 @@ def _message(job: Job) -> dict[str, Value]:
 def _route(job: Job) -> dict[str, Value]:
     """Source: OpenTelemetry's semantic conventions for RabbitMQ, consumers: {exchange}:{routing key}:{queue}."""
     exchange, key = decoder.text(job.delivery.exchange), decoder.text(job.delivery.routing_key)
-    if _discloses_hidden(job.policy or job.disclosing):
+    if _discloses_hidden(job.disclosing):
         key = ""
     queue = job.consumer.queue
     parts = (exchange, key, queue) if key != queue else (exchange, queue)
@@ -252,7 +252,7 @@ def _sent(job: Job, where: Where) -> tuple[str, Mapping[str, Value]] | None:
     if job.action is Action.DISCARD or job.action is Action.RETIRE or (copy is None and not job.raw):
         return None
     exchange, key = ("", where.quarantine) if copy is None else (copy.exchange, copy.routing_key)
-    if _discloses_hidden(job.policy or job.disclosing):
+    if _discloses_hidden(job.disclosing):
         key = ""
     name = ":".join(part for part in (exchange, key) if part) or DEFAULT
     template = exchange or key or DEFAULT
@@ -281,7 +281,7 @@ def _links(job: Job, previous: str | None) -> tuple[Link, ...]:
     """The producer's span, as the message names it, and our own that decided about the letter before."""
     links = []
     parent = _header(job, b"traceparent")
-    if parent is not None and not rule_of(job.policy or job.disclosing).hides("traceparent"):
+    if parent is not None and not rule_of(job.disclosing).hides("traceparent"):
         links.append(Link(parent, "producer"))
     if previous is not None:
         links.append(Link(previous, "previous"))

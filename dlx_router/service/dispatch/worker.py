@@ -31,7 +31,7 @@ from typing import Final
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.publisher import TIMEOUT, Publisher
-from dlx_router.core import attending, next_step, refusal
+from dlx_router.core import next_step, refusal
 from dlx_router.core.names import RUNGS
 from dlx_router.core.next_step import NextStep
 from dlx_router.core.publication import Way
@@ -139,7 +139,7 @@ class Worker:
         owner, place = self._owner, self._places[consumer]
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
-        if place.limit is not None and attending.is_near(decoder.returns(delivery), place.limit):
+        if place.limit is not None and decoder.is_near(delivery, place.limit):
             self.spare(Job(consumer, delivery, owner.read_s(), owner.decider.in_force))
             return
         job = owner.decider.judge(delivery, consumer, place, owner.read_s(), owner.provision.known)

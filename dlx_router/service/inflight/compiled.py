@@ -11,7 +11,7 @@ from typing import Final, cast
 from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.core import attending, clienterrors
+from dlx_router.core import clienterrors
 from dlx_router.core import record as records
 from dlx_router.core.letter import Arrival, letter_id_of
 from dlx_router.core.outcome import DeadLetter, Retry
@@ -109,7 +109,7 @@ def mould(in_force: InForce, delivery: frames.Delivery, place: Place, user: byte
     known = routes.mould(key, header)
     if known is not None:
         return known
-    if not routes.is_due(key) or _is_near(delivery, place.limit):
+    if not routes.is_due(key) or decoder.is_near(delivery, place.limit):
         return None
     job = Job(_NOBODY, delivery, 0.0, in_force)  # to be looked at only
     route = find(job, place)
@@ -126,10 +126,6 @@ def mould(in_force: InForce, delivery: frames.Delivery, place: Place, user: byte
     at = made.table.start
     routes.keep_mould(key, header, slice(at + value, at + stop), made)
     return made
-
-
-def _is_near(delivery: frames.Delivery, limit: int | None) -> bool:
-    return limit is not None and attending.is_near(decoder.returns(delivery), limit)
 
 
 def learn(job: Job, fragments: Fragments | None, rule: Rule) -> None:

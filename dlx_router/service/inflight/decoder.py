@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from dlx_router.core import arrival, clienterrors, declaration, record, remembered
+from dlx_router.core import arrival, attending, clienterrors, declaration, record, remembered
 from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.declaration import Declaration, DeclarationError
 from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
@@ -262,6 +262,11 @@ def returns(delivery: frames.Delivery) -> int:
     except (table.TableError, frames.WireError):
         return 0
     return count if isinstance(count, int) else 0
+
+
+def is_near(delivery: frames.Delivery, limit: int | None) -> bool:
+    """Whether its source deletes it soon, after so many returns (`attending.is_near`); None: never."""
+    return limit is not None and attending.is_near(returns(delivery), limit)
 
 
 def _by_death(exchange: str, place: Place) -> bool:

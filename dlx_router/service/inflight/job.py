@@ -86,8 +86,15 @@ class Job:
         # `span` is set by tracing.py only, `published_ms` by redrive tasks only: elsewhere they must cost nothing.
 
     @property
+    def weight(self) -> int:
+        """How many bytes in flight it is."""
+        return len(self.delivery.body) + len(self.delivery.header)
+
+    @property
     def disclosing(self) -> Effective | None:
-        """The policy that says how much of the letter may be told where none judged it; None: nothing was read."""
+        """What says how much of the letter may be told: what judged it, or would hide it; None: nothing was read."""
+        if self.policy is not None:
+            return self.policy
         letter = self.letter
         return None if letter is None or self.envelope is None else self.in_force.resolve(letter)
 

@@ -24,7 +24,7 @@ class ReadAhead:
     def put(self, job: Job) -> None:
         """Behind the others."""
         self._jobs.append(job)
-        self._bytes += _size(job)
+        self._bytes += job.weight
 
     @property
     def first(self) -> Job:
@@ -34,7 +34,7 @@ class ReadAhead:
     def next(self) -> Job:
         """The first, which waits no more."""
         job = self._jobs.popleft()
-        self._bytes -= _size(job)
+        self._bytes -= job.weight
         return job
 
     def clear(self) -> None:
@@ -51,7 +51,3 @@ class ReadAhead:
     def has_room(self) -> bool:
         """Whether more should be taken again; not the opposite of `is_full`, or it would be one in, one out."""
         return len(self._jobs) <= self.most // 2 and self._bytes <= AHEAD_BYTES // 2
-
-
-def _size(job: Job) -> int:
-    return len(job.delivery.body) + len(job.delivery.header)

@@ -13,7 +13,6 @@ from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
-from dlx_router.core import attending
 from dlx_router.core.next_step import BackInLine, HoldOnLadder, NextStep
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
 from dlx_router.core.refusal import RelayLine
@@ -219,8 +218,7 @@ class Relay(Worker):
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _is_near(self, job: Job) -> bool:
-        limit = self._places[job.consumer].limit
-        return limit is not None and attending.is_near(decoder.returns(job.delivery), limit)
+        return decoder.is_near(job.delivery, self._places[job.consumer].limit)
 
     def _put_back(self, job: Job) -> None:
         if self._is_near(job):  # its limit was not known when it came
