@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.broker.scene import user
+from tests.broker.scene import bindings, user
 from tests.journal import stream
 from tests.support.bulk import bodies, dying_queue, law_holds, pour, rests, take_many
 from tests.support.client import Client
@@ -67,7 +67,9 @@ def test_who_cannot_write_the_journal_takes_no_letter(vhost: Vhost, amqp: Client
         _dead(amqp)
         router = start_router(POLICIES, AMQP_URL=owner.url, JOURNAL="required", wait=False)
         eventually(lambda: "journal" in _why(router))
-        eventually(lambda: amqp.exists(INBOX_QUEUE))
+        eventually(
+            lambda: amqp.exists(INBOX_QUEUE) and bindings(vhost, INBOX_QUEUE)
+        )  # without one the broker drops what dies
         pour(amqp, dying_queue(amqp, "work.a"), [f"letter {number}" for number in range(N)])
         eventually(lambda: amqp.depth(INBOX_QUEUE) == N)
         assert consistently(lambda: amqp.depth(INBOX_QUEUE) == N)
