@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.recovered import AT_LEAST_MS, ORDER, SILENT, fate
+from dlx_router.core.recovered import AT_LEAST_MS, LEASES, ORDER, SILENT, fate
 from dlx_router.index.queries import Wanted
 from dlx_router.index.reader import Reader
-from dlx_router.index.rows import STATE_OF
+from dlx_router.index.rows import FINISHED, LYING, STATE_OF
 from dlx_router.index.schema import open_writer
 from dlx_router.index.shown import outcome
 from dlx_router.index.store import Message, Store
@@ -46,15 +46,33 @@ events: Final = st.builds(
 
 
 def by_core(lines: list[bytes]) -> str | None:
-    """The newest event that speaks, by ORDER; what is told twice counts once."""
+    """The newest event that speaks, by ORDER; what is told twice counts once, unless an equal message came again."""
     own: dict[str, dict[str, Any]] = {}
     for event in map(json.loads, lines):
-        own.setdefault(event["event_id"], event)
-    speaking = [event for event in own.values() if event["kind"] not in SILENT]
-    if not speaking:
+        name = event["event_id"]
+        own.setdefault(f"{name}@{event['ts_ms']}" if name in own and _lies_again(own, event) else name, event)
+    newest = _newest(own)
+    if newest is None:
         return None
-    newest = max(speaking, key=lambda event: tuple(event[name] for name in ORDER))
     return fate(newest["kind"], newest["ts_ms"], newest.get("due_ms"), as_of_ms=NOW, window_ms=WINDOW)
+
+
+def _newest(own: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+    speaking = [event for event in own.values() if event["kind"] not in SILENT]
+    return max(speaking, key=_order, default=None)
+
+
+def _order(event: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(event[name] for name in ORDER)
+
+
+def _lies_again(own: dict[str, dict[str, Any]], event: dict[str, Any]) -> bool:
+    """An equal message without x-death has the ids of the one before: later than all that is known of it, once gone."""
+    moved = [each for each in own.values() if each["kind"] not in LEASES]
+    if STATE_OF.get(event["kind"]) not in LYING or event["ts_ms"] <= max(each["ts_ms"] for each in moved):
+        return False
+    where = [each for each in moved if each["kind"] != "edited"] or moved
+    return STATE_OF[max(where, key=_order)["kind"]] in FINISHED
 
 
 def by_index(*batches: list[bytes]) -> str | None:
@@ -93,6 +111,11 @@ def test_the_index_answers_as_core_does(history: list[Told], cut: int) -> None:
         ([("redriven", NOW - WINDOW), ("edited", NOW - WINDOW)], "recovered"),
         ([("redriven", NOW - WINDOW), ("held", NOW)], "held"),
         ([("released", NOW - WINDOW)], None),
+        ([("dead_lettered", NOW - 9), ("discarded", NOW - 8), ("dead_lettered", NOW - 9)], "discarded"),
+        (
+            [("dead_lettered", NOW - 9), ("discarded", NOW - 8), ("dead_lettered", NOW - 7)],
+            "dead_lettered",
+        ),  # an equal one
     ],
 )
 def test_a_letter_of_the_index_says_whether_it_helped(steps: list[tuple[str, int]], answer: str | None) -> None:
