@@ -49,8 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         subprocess.run(["cp", "-a", "--reflink=auto", f"{base}/.", str(machine)], check=True)
         named = named_by_pip()
         settings = [path for path in (*SETTINGS, *(name for name in named if not is_data(name))) if Path(path).exists()]
-        # settings are copied, never mounted: apt in there may write to them
-        subprocess.run(["cp", "-a", "--parents", *settings, str(machine)], check=True)
+        for setting in settings:  # copied, never mounted: apt in there may write to them
+            folder = machine / Path(setting).parent.relative_to("/")
+            folder.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "-a", setting, folder], check=True)
         paths = [path for path in named if is_data(path)]
         for path in paths:
             (machine / path.removeprefix("/")).mkdir(parents=True, exist_ok=True)
