@@ -111,7 +111,7 @@ def test_a_block_names_the_keys_of_all_copies(desk: Desk, recipe: Recipe) -> Non
 
 
 def test_deaths_of_equal_text_that_come_back_are_told_one_and_all(vhost: Vhost, amqp: Client, recipe: Recipe) -> None:
-    """Of those that were declared beside one another all but the first were taken for declared."""
+    """In Node.js all but the first were taken for declared; in Go some waited for a confirm that had come before."""
     queue, grave = amqp.queue("errors.work", dead_letter_exchange="graves"), amqp.queue("grave")
     amqp.bind(grave, amqp.exchange("graves", "fanout"))
     amqp.exchange("dlx-router.declared", "fanout")  # and nothing behind it
