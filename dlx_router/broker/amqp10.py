@@ -63,16 +63,22 @@ class Channel:
         self.window = 0  # transfers that the broker takes
         self.credit = 0
         self.delivery_count = 0
-        self.outcomes: list[tuple[int, Any]] = []  # of the message that was sent last
+        self.awaited = -1  # the delivery of ours whose outcome is waited for
+        self.outcome: tuple[int, Any] | None = None  # of that one
         self.message = bytearray()  # that is coming
         self.delivery = 0
 
     def begin(self) -> int:
         """Another message is to be sent; → its number."""
-        self.outcomes.clear()
+        self.outcome, self.awaited = None, self.next_out
         self.credit -= 1
         self.delivery_count += 1
-        return self.next_out
+        return self.awaited
+
+    def settled(self, first: int, last: int, state: Value) -> None:
+        """The outcome of these deliveries of ours; a late one says nothing of the delivery that is waited for."""
+        if first <= self.awaited <= last:
+            self.outcome = fields(state) if state.type == "described" else (0, ())
 
     def why(self, otherwise: str) -> str:
         """Why nothing more is done here."""
@@ -148,10 +154,10 @@ class Connection:
                 return channel.why("it reads nothing more")
             more = TRUE if at + size < len(message) else FALSE
             self._transfer(channel, delivery, message[at : at + size], more)
-        await self.until(lambda: bool(channel.outcomes or channel.refused), within=end - time.monotonic())
-        if not channel.outcomes:
+        await self.until(lambda: bool(channel.outcome or channel.refused), within=end - time.monotonic())
+        if channel.outcome is None:
             return channel.why("it did not answer in time")
-        code, values = channel.outcomes.pop()
+        code, values = channel.outcome
         return "" if code == _ACCEPTED else f"outcome 0x{code:02x} {_text(values)}".rstrip()
 
     def _transfer(self, channel: Channel, delivery: int, piece: bytes, more: Value) -> None:
@@ -303,8 +309,9 @@ class Connection:
             case 0x14:
                 self._transferred(channel, values, payload)
             case 0x15 if field(values, 0):  # of what we sent
+                first, last = field(values, 1), field(values, 2)
                 state = values[4] if len(values) > 4 else NULL  # noqa: PLR2004 - its place
-                channel.outcomes.append(fields(state) if state.type == "described" else (0, ()))
+                channel.settled(first, first if last is None else last, state)
             case 0x16 | 0x17:
                 at = 2 if code == _DETACH else 0
                 channel.refused = _text(values[at : at + 1]) or "the broker ended it"

@@ -13,11 +13,13 @@ their bytes: import it before messages come.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import aio_pika.queue
+import aio_pika.robust_queue
 from aio_pika.abc import AbstractIncomingMessage, AbstractQueue
 from aio_pika.tools import ensure_awaitable
 from aiormq.abc import DeliveredMessage
@@ -47,17 +49,18 @@ def declare_errors(
 class Delivery(Received):
     """A message that knows its queue, and whether its errors are declared."""
 
-    __slots__ = ("came_from", "ended_by", "settings")
+    __slots__ = ("before", "came_from", "ended_by", "settings")
 
     def __init__(self, message: DeliveredMessage, no_ack: bool = False) -> None:
         super().__init__(message, no_ack)
         self.came_from: str | None = None
         self.settings: Settings | None = None
+        self.before: BaseException | None = None  # what was being handled when it came
         self.ended_by: tuple[BaseException | None] | None = None  # where somebody knows better than `in_flight`
 
     def taken_from(self, queue: AbstractQueue) -> None:
         """Known as soon as it is handed out."""
-        self.came_from, self.settings = queue.name, _settings.get(queue)
+        self.came_from, self.settings, self.before = queue.name, _settings.get(queue), sys.exc_info()[1]
 
     async def reject(self, requeue: bool = False) -> None:
         """As aio-pika's; declared instead where an exception is why."""
@@ -70,7 +73,7 @@ class Delivery(Received):
             await super().nack(multiple=multiple, requeue=requeue)
 
     def _error(self) -> BaseException | None:
-        return in_flight() if self.ended_by is None else self.ended_by[0]
+        return in_flight(self.before) if self.ended_by is None else self.ended_by[0]
 
     async def declared(self, error: BaseException | None) -> bool:
         """Its death is declared with this error, and it is acked; else it is as it was."""
@@ -120,6 +123,22 @@ async def _get_watched(self: aio_pika.queue.Queue, *args: Any, **kwargs: Any) ->
     return message
 
 
+def _watch_iterator(kind: Any) -> None:
+    """What whoever iterates is handling is older than the message, which came to a task of aio-pika's."""
+    following = kind.__anext__
+
+    async def following_watched(self: Any) -> Any:
+        message = await following(self)
+        if isinstance(message, Delivery):
+            message.before = sys.exc_info()[1]
+        return message
+
+    kind.__anext__ = following_watched
+
+
 aio_pika.queue.IncomingMessage = Delivery  # type: ignore[attr-defined]  # what queues hand out
 aio_pika.queue.Queue.consume = _consume_watched  # type: ignore[method-assign]  # as above
 aio_pika.queue.Queue.get = _get_watched  # type: ignore[method-assign]  # as above
+for _kind in (aio_pika.queue.QueueIterator, aio_pika.robust_queue.RobustQueueIterator):
+    if "__anext__" in vars(_kind):  # the robust one has its own, or it inherits it, by version
+        _watch_iterator(_kind)

@@ -16,7 +16,6 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import aio_pika.queue
 from aio_pika import IncomingMessage
@@ -50,6 +49,7 @@ _BROKEN: Final = (AMQPError, OSError, asyncio.TimeoutError, RuntimeError)
 
 _PROPERTIES_AT: Final = 12  # of a content header: class, weight and body size come before
 _WIRE: Final = "_dlx_router_wire"
+_DESK: Final = "_dlx_router_desk"
 _INVENTED: Final = 33  # bytes of the id that aiormq gives to a message without one
 _LATE: Final = "import dlx_router.client before messages come"
 
@@ -83,17 +83,19 @@ aio_pika.queue.IncomingMessage = Received  # type: ignore[attr-defined]  # what 
 
 
 class _Copy(spec.Basic.Properties):
-    """Properties that are bytes already, but for an id that aiormq gives to a message without one."""
+    """Properties that are bytes already, but for an id that aiormq gives to a message without one.
 
-    def __init__(self, chunks: dict[str, bytes], message_id: str | None) -> None:
-        super().__init__(message_id=message_id)
-        self._chunks = chunks
+    The id that aiormq knows it by is the one that is written: by that it finds what is returned.
+    """
+
+    def __init__(self, chunks: dict[str, bytes]) -> None:
+        written = chunks.get("message_id", b"")[1:]  # of an empty id nothing is left, and aiormq takes it for none
+        super().__init__(message_id=written.decode(errors="replace") or None)
+        self._chunks = chunks if written else {**chunks, "message_id": b""}
 
     def marshal(self) -> bytes:
-        invented = (
-            {} if self._chunks.get("message_id") else {"message_id": exact.of_property("message_id", self.message_id)}
-        )
-        return exact.section_of(self._chunks | invented)
+        message_id = self._chunks["message_id"] or exact.of_property("message_id", self.message_id)
+        return exact.section_of({**self._chunks, "message_id": message_id})
 
 
 def _read(wire: bytes) -> object:
@@ -123,7 +125,13 @@ class _Desk:
         return self._channel
 
 
-_desks: Final[WeakKeyDictionary[AbstractConnection, _Desk]] = WeakKeyDictionary()
+def _desk_of(connection: AbstractConnection) -> _Desk:
+    """Kept by the connection itself: the desk leads back to it, and kept here it would outlive every lost one."""
+    desk: _Desk | None = getattr(connection, _DESK, None)
+    if desk is None:
+        desk = _Desk()
+        setattr(connection, _DESK, desk)
+    return desk
 
 
 @dataclass(frozen=True)
@@ -164,7 +172,7 @@ async def dead(  # noqa: PLR0913 - what there is to say of a death
 
     `reason`: a name, `on: {"application:NAME": …}` in policies. `error`: an exception, or {type, message, frame}.
     `retry="never"`: straight to its dead-letter target. `retry_after`: seconds or a timedelta, up to the policy's cap.
-    `queue`: where it was taken from; needed unless it came by the default exchange or from the router.
+    `queue`: where it was taken from; needed unless it came by the default exchange without CC, or from the router.
     `within`: seconds, all in all.
     """
     death = Dead(
@@ -239,7 +247,7 @@ def _copy(message: AbstractIncomingMessage, headers: dict[str, object]) -> _Copy
     if wire is None and message.timestamp is not None:
         raise InexactHeader(f"property 'timestamp': {_doubt_late(message.timestamp)}, {exact.ADVICE}")
     before, library = (None, _LATE_AIO_PIKA) if wire is None else (_before(wire), _AIO_PIKA)
-    return _Copy(exact.copied(message, before, wire, headers, library), message.message_id)
+    return _Copy(exact.copied(message, before, wire, headers, library))
 
 
 def _connection(message: AbstractIncomingMessage) -> AbstractConnection:
@@ -256,11 +264,11 @@ async def _publish(message: AbstractIncomingMessage, copy: _Copy, prefix: str, w
     exchange = f"{prefix}.declared"
     try:
         size = len(ContentHeader(body_size=len(message.body), properties=copy).marshal())
-        size += 0 if message.message_id else _INVENTED
+        size += 0 if copy.message_id else _INVENTED
     except (ValueError, TypeError, struct.error) as error:
         raise Undeliverable(f"exchange {exchange!r}: its properties cannot be written: {error!r}") from error
     require_room(size, tuned)
-    desk = _desks.setdefault(connection, _Desk())
+    desk = _desk_of(connection)
 
     async def publish() -> None:
         async with desk.lock:

@@ -152,11 +152,13 @@ def _queue(message: Delivered, prefix: str) -> str:
     """The queue that the message was taken from, where the delivery tells it."""
     if message.queue:
         return message.queue
-    if not message.exchange:
-        return message.routing_key
-    if message.exchange == f"{prefix}.return" and (failed := _record(message.headers).get("failed_queue")):
+    failed, key = _record(message.headers).get("failed_queue"), message.routing_key
+    if not message.exchange and (failed == key or not message.headers.get("CC")):
+        return key
+    if message.exchange == f"{prefix}.return" and failed:
         return str(failed)
-    raise InvalidDeclaration(f"queue: it came by exchange {message.exchange!r}, so say which queue it was taken from")
+    by = f"exchange {message.exchange!r}" if message.exchange else "the default exchange, which CC leads to more queues"
+    raise InvalidDeclaration(f"queue: it came by {by}, so say which queue it was taken from")
 
 
 def _require_alive(message: Delivered, queue: str, prefix: str) -> None:

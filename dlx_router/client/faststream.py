@@ -50,5 +50,6 @@ class _Middleware(BaseMiddleware):  # type: ignore[misc]  # an extra
 
 
 def _why(error: Exception) -> BaseException | None:
-    """`raise RejectMessage from error`: that error, if there is one; to say no is not to fail."""
-    return (error.__cause__ or error.__context__) if isinstance(error, HandlerException) else error
+    """`raise RejectMessage from error`: that error, if there is one; to say no, `from None` too, is not to fail."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return cause if isinstance(error, HandlerException) else error

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 import pika
 from pika import data
@@ -36,7 +35,7 @@ from dlx_router.client.declaration import (
     require_room,
 )
 
-_channels: Final[WeakKeyDictionary[BlockingConnection, BlockingChannel]] = WeakKeyDictionary()
+_PUBLISHER: Final = "_dlx_router_publisher"
 
 
 def _doubt(value: object) -> str:
@@ -174,12 +173,15 @@ def _declare(death: Dead, prefix: str) -> None:
 
 
 def _publisher(connection: BlockingConnection) -> BlockingChannel:
-    """A channel of its own, so that a refusal does not close the consumer's."""
-    channel = _channels.get(connection)
+    """A channel of its own, so that a refusal does not close the consumer's.
+
+    Kept by the connection itself: it leads back to it, and kept here it would outlive every lost one.
+    """
+    channel: BlockingChannel | None = getattr(connection, _PUBLISHER, None)
     if channel is None or channel.is_closed:
         channel = connection.channel()
         channel.confirm_delivery()
-        _channels[connection] = channel  # only now: without confirms nothing may be acked
+        setattr(connection, _PUBLISHER, channel)  # only now: without confirms nothing may be acked
     return channel
 
 

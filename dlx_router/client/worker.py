@@ -9,22 +9,30 @@ async for letter in receive("DLQ.orders", url="http://127.0.0.1:9719", token=tok
 ```
 
 Stands alone: nothing but the standard library, from Python 3.9 on. Each letter comes at least once. See docs/leases.md.
+
+Whoever is cancelled while letters are waited for leaves none behind: what the router answers late is given back, by the
+thread that waited. A process that ends before that answer leaves it to the router: letters that were on their way to it
+come back when their lease ends, after `visibility` seconds at the latest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextvars
+import http.client
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Iterable
     from types import TracebackType
 
 URL: Final = "http://127.0.0.1:9719"
@@ -32,7 +40,11 @@ WITHIN_S: Final = 15.0  # for an answer, beyond what is waited for letters
 PATIENCE_S: Final = 30.0  # for a takeover, a restart, a limit
 AGAIN_S: Final = 0.5
 BUSY: Final = frozenset({429, 503})
+UNREACHED: Final = BUSY | {0}  # it may do it later
+THREAD: Final = "dlx-router-worker"
 GONE: Final = 410
+FAULT: Final = 500  # from here on it is one of the router, and may pass
+_UNANSWERED: Final = (OSError, ValueError, http.client.HTTPException)  # the last one: half an answer, or none of HTTP
 
 
 class WorkerError(Exception):
@@ -54,25 +66,39 @@ class Router:
         if urlsplit(url).scheme not in {"http", "https"}:
             raise ValueError(f"url {url!r}: not the address of a router; write http://HOST:9719")
         self._url = url.rstrip("/")
-        self._headers = {"content-type": "application/json"}
-        if token:
-            self._headers["authorization"] = f"Bearer {token}"
+        self._headers = {"content-type": "application/json", **_authorization(token)}
         self._patience = patience
 
-    async def post(self, path: str, body: dict[str, Any], within: float = WITHIN_S) -> dict[str, Any]:
-        """The answer. WorkerError, LeaseEnded."""
+    async def post(
+        self, path: str, body: dict[str, Any], within: float = WITHIN_S, late: Callable[[Any], None] | None = None
+    ) -> dict[str, Any]:
+        """The answer. WorkerError, LeaseEnded. `late` is given one that comes after the caller was cancelled."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
-                return await asyncio.to_thread(self._post, path, json.dumps(body).encode(), within)
+                return await _on_its_own_thread(lambda: self._post(path, body, within), late)
             except WorkerError as error:
-                if error.status not in BUSY | {0} or time.monotonic() > deadline:
+                if error.status not in UNREACHED or time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(AGAIN_S)
 
-    def _post(self, path: str, body: bytes, within: float) -> dict[str, Any]:
+    async def receive(self, path: str, asked: dict[str, Any], within: float) -> list[dict[str, Any]]:
+        """The letters, which are the caller's; where it is cancelled they are given back, however late they come."""
+        answer = await self.post(path, asked, within, lambda late: self._give_back(late["letters"]))
+        return list(answer["letters"])
+
+    def _give_back(self, documents: Iterable[dict[str, Any]]) -> None:
+        """On the thread that it is called on; what does not reach the router comes back when its lease ends."""
+        for document in documents:
+            try:
+                self._post(f"/leases/{document['handle']}", {"action": "release"}, WITHIN_S)
+            except WorkerError as error:
+                if error.status in UNREACHED:
+                    return
+
+    def _post(self, path: str, body: dict[str, Any], within: float) -> dict[str, Any]:
         request = urllib.request.Request(  # noqa: S310 - its scheme was looked at
-            f"{self._url}/api/v1{path}", body, self._headers, method="POST"
+            f"{self._url}/api/v1{path}", json.dumps(body).encode(), self._headers, method="POST"
         )
         try:
             with _OPENER.open(request, timeout=within) as answer:
@@ -80,8 +106,51 @@ class Router:
                 return document
         except urllib.error.HTTPError as error:
             raise _refused(error) from None
-        except (OSError, ValueError) as error:
+        except _UNANSWERED as error:
             raise WorkerError(f"{self._url}: {error}; is the router running, and this its address?") from None
+
+
+def _authorization(token: str | None) -> dict[str, str]:
+    """The header; a token from a file may end with a line break. ValueError does not show it: it is a secret."""
+    stripped = (token or "").strip()
+    if not (stripped.isascii() and stripped.isprintable()):
+        raise ValueError("token: it has characters that no header can carry; give the token itself, in one line")
+    return {"authorization": f"Bearer {stripped}"} if stripped else {}
+
+
+async def _on_its_own_thread(
+    call: Callable[[], dict[str, Any]], late: Callable[[Any], None] | None = None
+) -> dict[str, Any]:
+    """What the call returns or raises. Its thread is no other's: who waits for letters keeps nobody from the router.
+
+    `late` is given, on a thread too, what the call returns after the caller was cancelled.
+    """
+    outcome: Future[dict[str, Any]] = Future()
+    outcome.set_running_or_notify_cancel()  # nothing can stop it
+    _begin(contextvars.copy_context().run, _fulfil, outcome, call)
+    try:
+        return await asyncio.wrap_future(outcome)
+    except (asyncio.CancelledError, GeneratorExit):  # though the answer may be there already
+        if late is not None:
+            outcome.add_done_callback(lambda _: _begin(_answer_late, outcome, late))
+        raise
+
+
+def _fulfil(outcome: Future[dict[str, Any]], call: Callable[[], dict[str, Any]]) -> None:
+    try:
+        outcome.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        outcome.set_exception(error)
+
+
+def _answer_late(outcome: Future[dict[str, Any]], late: Callable[[Any], None]) -> None:
+    if outcome.exception() is None:
+        late(outcome.result())
+
+
+def _begin(run: Callable[..., object], *given: object) -> None:
+    """A daemon: a process that ends does not wait for a router."""
+    threading.Thread(target=run, args=given, name=THREAD, daemon=True).start()
 
 
 class Letter:
@@ -194,10 +263,14 @@ class Letter:
             await self.release()
 
     async def _keep(self) -> None:
+        """Until it is refused for good: who ends the letter is told."""
         while True:
             await asyncio.sleep(max(self._since + self._visibility_s / 2 - time.monotonic(), AGAIN_S))
-            with suppress(WorkerError):  # who ends it is told
+            try:
                 await self.extend(self._visibility_s)
+            except WorkerError as error:
+                if error.status not in UNREACHED and error.status < FAULT:
+                    return
 
 
 async def receive(  # noqa: PLR0913 - what there is to say
@@ -217,6 +290,8 @@ async def receive(  # noqa: PLR0913 - what there is to say
 
     `batch` at once (1 to 100): they are yours for `visibility` seconds, those too that wait for their turn. Those that
     nobody ended when the loop is left go back. `condition`: only letters of which it holds (CEL). WorkerError.
+
+    To be cancelled while it waits leaves no letter behind: see this module.
     """
     router = Router(url, token)
     asked = {"vhost": vhost, "max": batch, "visibility": visibility, "wait": 0 if until_empty else wait}
@@ -224,8 +299,8 @@ async def receive(  # noqa: PLR0913 - what there is to say
     asked |= {"not_a_dead_letter_queue": True} if not_a_dead_letter_queue else {}
     path = f"/queues/{quote(queue, safe='')}/receive"
     while True:
-        answer = await router.post(path, asked, wait + WITHIN_S)
-        waiting = [Letter(router, document, visibility) for document in answer["letters"]]
+        documents = await router.receive(path, asked, wait + WITHIN_S)
+        waiting = [Letter(router, document, visibility) for document in documents]
         given: list[Letter] = []
         try:
             while waiting:
@@ -233,11 +308,19 @@ async def receive(  # noqa: PLR0913 - what there is to say
                 yield given[0]
                 given = []  # the loop goes on: who has it may still be at work
         finally:
-            for letter in [item for item in (*given, *waiting) if not item.is_over]:
-                with suppress(WorkerError):
-                    await letter.release()
-        if until_empty and not answer["letters"]:
+            await _release([*given, *waiting])
+        if until_empty and not documents:
             return
+
+
+async def _release(letters: list[Letter]) -> None:
+    """Those that nobody ended, until the router is not reached: the rest come back by themselves, only later."""
+    for letter in [item for item in letters if not item.is_over]:
+        try:
+            await letter.release()
+        except WorkerError as error:
+            if error.status in UNREACHED:
+                return
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -254,7 +337,7 @@ def _refused(error: urllib.error.HTTPError) -> WorkerError:
     try:
         document = json.loads(error.read())
         text, ended = str(document["error"]), document.get("ended")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (*_UNANSWERED, KeyError, TypeError, AttributeError):
         return WorkerError(f"{error.code} {error.reason}; is this the address of a router?", error.code)
     if error.code == GONE:
         return LeaseEnded(text, error.code, ended)

@@ -1,7 +1,9 @@
 """The client against a router: what it declares is done, what it cannot declare stays with its consumer."""
 
 import asyncio
+import gc
 import struct
+import weakref
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,8 +19,10 @@ from dlx_router.client import (
     InexactHeader,
     InvalidDeclaration,
     Undeliverable,
+    asynchronous,
     dead,
     dead_many,
+    exact,
     sync,
 )
 from tests.conformance.typed import counted, long, seen
@@ -237,6 +241,74 @@ def test_on_pika_a_frame_is_as_large_as_was_agreed_upon(vhost: Vhost, amqp: Clie
     sync.dead(message, "boom", queue="work.a")  # the connection is as it was
     connection.close()
     assert (amqp.take("declared").body, amqp.depth("work.a")) == (b"one", 0)
+
+
+@pytest.mark.usefixtures("newest")
+async def test_a_message_with_an_empty_id_that_is_returned_is_not_acked(
+    amqp: Client, consume: Callable[..., Any], vhost: Vhost
+) -> None:
+    """aiormq takes an empty id for none, and knows what it publishes by one of its own."""
+    amqp.exchange("dlx-router.declared", "fanout")
+    amqp.queue("work.a")
+    with RawClient(vhost.amqp_url) as raw:
+        raw.publish(b"one", struct.pack(">H", 0x0080) + b"\x00", key="work.a")
+    (message,) = await consume("work.a")
+    with pytest.raises(Undeliverable, match="does a router attend"):
+        await dead(message, "boom")
+    await message.reject(requeue=True)
+    assert (await asyncio.to_thread(amqp.take, "work.a")).body == b"one"
+
+
+@pytest.mark.usefixtures("newest")
+async def test_a_message_whose_id_was_set_to_no_text_is_not_acked_when_it_is_returned(
+    amqp: Client, consume: Callable[..., Any]
+) -> None:
+    amqp.exchange("dlx-router.declared", "fanout")
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a")
+    (message,) = await consume("work.a")
+    message.message_id = 7
+    with pytest.raises(Undeliverable, match="does a router attend"):
+        await dead(message, "boom")
+    await message.reject(requeue=True)
+    assert (await asyncio.to_thread(amqp.take, "work.a")).body == b"one"
+
+
+@pytest.mark.parametrize("written", [{"message_id": b"\x00"}, {}], ids=["empty", "none"])
+def test_an_id_that_aiormq_invents_is_the_one_that_is_written(written: dict[str, bytes]) -> None:
+    copy = asynchronous._Copy({"app_id": b"\x03app", **written})
+    assert not copy.message_id, "so it invents one"
+    copy.message_id = "invented"
+    assert exact.chunks(copy.marshal()) == {"message_id": b"\x08invented", "app_id": b"\x03app"}
+
+
+async def test_a_connection_that_is_lost_is_not_kept_because_a_death_was_declared_on_it(
+    amqp: Client, vhost: Vhost
+) -> None:
+    amqp.bind(amqp.queue("declared"), amqp.exchange("dlx-router.declared", "fanout"))
+    amqp.queue("work.a")
+    gone = [await _declared_on_aio_pika(amqp, vhost), _declared_on_pika(amqp, vhost)]
+    await asyncio.sleep(0)  # callbacks of what was closed
+    gc.collect()
+    assert [there() for there in gone] == [None, None]
+
+
+async def _declared_on_aio_pika(amqp: Client, vhost: Vhost) -> Callable[[], object]:
+    amqp.publish("one", key="work.a")
+    async with await aio_pika.connect(vhost.amqp_url) as connection:
+        channel = await connection.channel()
+        message = await (await channel.get_queue("work.a")).get(timeout=10)
+        await dead(message, "boom")
+        return weakref.ref(message.channel.connection)
+
+
+def _declared_on_pika(amqp: Client, vhost: Vhost) -> Callable[[], object]:
+    amqp.publish("one", key="work.a")
+    connection = pika.BlockingConnection(pika.URLParameters(vhost.amqp_url))
+    channel = connection.channel()
+    sync.dead(sync.Message(channel, *channel.basic_get("work.a")), "boom")
+    connection.close()
+    return weakref.ref(connection)
 
 
 @pytest.mark.usefixtures("newest")

@@ -107,6 +107,19 @@ def test_the_queue_is_known_where_the_delivery_tells_it(given_: dict[str, Any], 
     assert json.loads(header(Words(reason="r"), delivered(**given_), "dlx-router"))["queue"] == queue
 
 
+@pytest.mark.parametrize("copies", [["work.b"], [b"\xff"]], ids=["text", "no text"])
+def test_of_a_message_with_copies_the_default_exchange_does_not_tell_the_queue(copies: list[Any]) -> None:
+    """It may have been taken from the queue of a copy: the routing key is that of the first one."""
+    came = delivered(queue=None, exchange="", routing_key="work.a", headers={"CC": copies})
+    with pytest.raises(InvalidDeclaration, match="which CC leads to more queues, so say which queue"):
+        header(Words(reason="r"), came, "dlx-router")
+    record = {"dlx-router": '{"failed_queue":"work.a"}', "CC": copies}
+    again = delivered(queue=None, exchange="", routing_key="work.a", headers=record)
+    assert json.loads(header(Words(reason="r"), again, "dlx-router"))["queue"] == "work.a", "it failed there before"
+    said = delivered(queue="work.b", exchange="", routing_key="work.a", headers={"CC": copies})
+    assert json.loads(header(Words(reason="r"), said, "dlx-router"))["queue"] == "work.b"
+
+
 def test_another_exchange_does_not_tell_the_queue() -> None:
     record = {"dlx-router": '{"failed_queue":"w"}'}  # may be copied from another message
     with pytest.raises(InvalidDeclaration, match="say which queue"):

@@ -196,6 +196,64 @@ class TestAioPika:
         _, header = await asyncio.to_thread(ended, amqp, work)
         assert (header["reason"], header.get("error")) == ("rejected", None)
 
+    async def test_an_exception_that_is_older_than_the_message_is_not_why(
+        self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
+    ) -> None:
+        queue = on_aio_pika.declare_errors(await aio.get_queue(work))
+        try:
+            fails("the connection before")
+        except OutOfStock:
+            amqp.publish("got", key=work)
+            await (await queue.get(timeout=10)).reject()
+            amqp.publish("iterated", key=work)
+            async with queue.iterator() as messages:
+                await (await anext(messages)).reject()
+        for _ in range(2):
+            _, header = await asyncio.to_thread(ended, amqp, work)
+            assert (header["reason"], header.get("error")) == ("rejected", None)
+
+    @pytest.mark.parametrize("connect", [aio_pika.connect, aio_pika.connect_robust], ids=["plain", "robust"])
+    async def test_a_younger_exception_is_why_though_an_older_one_is_being_handled(
+        self, work: str, amqp: Client, vhost: Vhost, connect: Callable[..., Any]
+    ) -> None:
+        async with await connect(vhost.amqp_url) as connection:
+            queue = on_aio_pika.declare_errors(await (await connection.channel()).get_queue(work))
+            amqp.publish("one", key=work)
+            amqp.publish("two", key=work)
+            try:
+                fails("the connection before")
+            except OutOfStock:
+                async with queue.iterator() as messages:
+                    await (await anext(messages)).reject()
+                    with contextlib.suppress(OutOfStock):
+                        async with (await anext(messages)).process():
+                            fails("item 2")
+        headers = [(await asyncio.to_thread(ended, amqp, work))[1] for _ in range(2)]
+        assert sorted(header.get("error", {}).get("message", "") for header in headers) == ["", "item 2"]
+
+    def test_an_exception_that_is_older_than_the_loop_is_not_why_a_callback_rejects(
+        self, work: str, amqp: Client, vhost: Vhost
+    ) -> None:
+        async def consume() -> None:
+            async with await aio_pika.connect_robust(vhost.amqp_url) as connection:
+                queue = on_aio_pika.declare_errors(await (await connection.channel()).get_queue(work))
+                is_taken = asyncio.Event()
+
+                async def take(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+                    await message.reject()
+                    is_taken.set()
+
+                await queue.consume(take)
+                await asyncio.wait_for(is_taken.wait(), 10)
+
+        amqp.publish("one", key=work)
+        try:
+            fails("the loop before")
+        except OutOfStock:
+            asyncio.run(consume())
+        _, header = ended(amqp, work)
+        assert (header["reason"], header.get("error")) == ("rejected", None)
+
     async def test_to_be_cancelled_is_no_error(
         self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
     ) -> None:

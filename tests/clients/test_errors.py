@@ -205,7 +205,7 @@ class Handler(NamedTuple):
 
 
 HANDLERS: Final = {
-    "faststream": Handler("faststream", "faststream_errors.py", ("no", "because"), 1),
+    "faststream": Handler("faststream", "faststream_errors.py", ("no", "because", "hidden"), 2),
     "aio-pika callback": Handler("aio-pika", "aio_pika_errors.py", ("no", "cancel"), 2),
     "aio-pika iterator": Handler("aio-pika", "aio_pika_iterator.py", (), 0),
     "pika": Handler("pika", "pika_errors.py", ("no",), 1),

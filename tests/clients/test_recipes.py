@@ -96,9 +96,29 @@ def test_a_block_declares_what_ended_a_handler(desk: Desk, recipe: Recipe, reque
     assert {name: letter.headers[name] for name in headers} == headers
     assert (letter.properties.message_id, letter.properties.priority) == ("m-1", 3)
     assert [(death["queue"], death["count"]) for death in letter.deaths] == [(queue, 2)]
+    assert letter.deaths[0]["original-expiration"] == "60000"
     letter.requeue()
     if language != "go":
         assert all("andle" in frame for frame in frames(desk, queue)), "handle, wherever the program lies"
+
+
+def test_a_block_names_the_keys_of_all_copies(desk: Desk, recipe: Recipe) -> None:
+    queue = desk.work("errors.work")
+    desk.amqp.publish("seven", key=queue, headers={"CC": ["elsewhere"]})
+    assert recipe(desk.vhost.amqp_url, queue, 2, "declare") == ""
+    (death,) = desk.amqp.take(f"DLQ.{queue}").deaths
+    assert (death["routing-keys"], death.get("original-expiration")) == ([queue, "elsewhere"], None)
+
+
+def test_deaths_of_equal_text_that_come_back_are_told_one_and_all(vhost: Vhost, amqp: Client, recipe: Recipe) -> None:
+    """In Node.js all but the first were taken for declared; in Go some waited for a confirm that had come before."""
+    queue, grave = amqp.queue("errors.work", dead_letter_exchange="graves"), amqp.queue("grave")
+    amqp.bind(grave, amqp.exchange("graves", "fanout"))
+    amqp.exchange("dlx-router.declared", "fanout")  # and nothing behind it
+    for _ in range(40):
+        amqp.publish("seven", key=queue)
+    assert recipe(vhost.amqp_url, queue, 40, "declare").count("refused no router attends this vhost") == 40
+    assert [amqp.take(grave).body for _ in range(40)] == [b"seven"] * 40
 
 
 def test_a_block_says_so_where_no_router_is(vhost: Vhost, amqp: Client, recipe: Recipe) -> None:
@@ -116,13 +136,16 @@ def test_headers_of_spring_are_read_where_spring_declares(
 ) -> None:
     """What its RepublishMessageRecoverer writes, with the header of the block that says where the message was."""
     queue = desk.work("errors.work")
-    desk.amqp.publish("seven", key=queue)
+    desk.amqp.publish("seven", key=queue, expiration="60000")
     _recipe("java", request, tmp_path)(desk.vhost.amqp_url, queue, 2, "spring")
     (group,) = grouped(desk, queue, 1)
     assert group[0] == "Driver$OutOfStock", "the innermost error, not the listener's"
     assert group[1].startswith("item seven")
+    letter = desk.amqp.await_message(f"DLQ.{queue}").requeue()
+    assert letter.deaths[0]["original-expiration"] == "60000"
     assert all(frame.startswith("Driver.handle(") for frame in frames(desk, queue))
     declared = {"queue": queue, "exchange": "", "routing_keys": [queue], "reason": "application:exception"}
+    declared["original_expiration"] = "60000"
     members = re.findall(r'"(\w+)", ', Path(block("spring", tmp_path)).read_text(encoding="utf-8"))
     assert {*declared} <= {*members}
     assert declaration.read(json.dumps(declared).encode()).error is None

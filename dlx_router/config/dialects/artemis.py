@@ -6,9 +6,10 @@ Artemis manual, "Message redelivery and undelivered messages".
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from xml.parsers import expat
 
+from dlx_router.config.dialects.artemis_matches import OURS, Wildcards, covers
 from dlx_router.config.dialects.import_result import Carried, ImportRefused, whole
 
 MAX_DEPTH: Final = 50
@@ -24,101 +25,167 @@ _NOT_NEEDED: Final = {
     "under on: expired: for a queue of expired messages for each queue",
 }
 _RENAMED: Final = frozenset({"dead-letter-queue-prefix", "dead-letter-queue-suffix"})
-_WILDCARDS: Final = re.compile(r"(^|\.)([^.]*[*#][^.]+|[^.]+[*#][^.]*)(\.|$)")
+_ADDRESS, _EXPIRY = "dead-letter-address", "expiry-address"
+_CREATES: Final = "auto-create-dead-letter-resources"
+_SAME: Final = "set discard: true to do the same"
+_DECLARE: Final = "declare it, of type fanout say, and bind a queue to it, else they are parked"
+_BY_HAND: Final = "write pattern: with a regular expression by hand"
+
+
+class Setting(NamedTuple):
+    """An address-setting: its match, its line, and its keys with their texts."""
+
+    match: str
+    line: int
+    texts: dict[str, str]
+
+
+class BrokerFile:
+    """The address-settings of a file, in their order, and its wildcards."""
+
+    def __init__(self, settings: list[Setting], wildcards: Wildcards) -> None:
+        self.settings, self.wildcards = settings, wildcards
+        words = [(wildcards.words_of(setting.match), setting) for setting in settings]
+        self._wide = [(there, setting) for there, setting in words if there and OURS & {*there}]
+
+    def inherited(self, setting: Setting, key: str) -> str:
+        """What Artemis takes for a key that the setting lacks: the nearest wider setting's; "" for nothing."""
+        words, text, nearest = self.wildcards.words_of(setting.match), "", None
+        for wide, other in self._wide if words else ():
+            is_wider = key in other.texts and other is not setting and covers(wide, words or ())
+            if is_wider and (nearest is None or covers(nearest, wide)):
+                nearest, text = wide, other.texts[key]
+        return text
 
 
 def read(data: bytes) -> Carried:
     """The address-settings, in their order. ImportRefused where it is no such file."""
-    settings = _settings(data)
+    file = _broker_file(data)
     out = Carried()
-    for match, line, texts in settings:
+    for setting in file.settings:
         try:
-            _setting(match, texts, out)
+            _setting(setting, file, out)
         except ImportRefused as error:
-            raise ImportRefused(str(error), line=line) from None
+            raise ImportRefused(str(error), line=setting.line) from None
     return out
 
 
-def _settings(data: bytes) -> list[tuple[str, int, dict[str, str]]]:
-    """Each address-setting: its match, its line, and its keys with their texts."""
-    settings: list[tuple[str, int, dict[str, str]]] = []
-    path: list[str] = []
-    text: list[str] = []
+class _Reader:
+    """Events of an XML parser, made into settings."""
 
-    def begin(name: str, attributes: Mapping[str, str]) -> None:
-        if len(path) >= MAX_DEPTH:
-            raise _refused(parser, f"nested deeper than {MAX_DEPTH}; name the broker.xml of an Artemis broker")
-        path.append(name.rpartition(":")[2])
-        text.clear()
-        if path[-1] == "address-setting":
+    def __init__(self) -> None:
+        self.settings: list[Setting] = []
+        self.wildcards: dict[str, str] = {}
+        self._path: list[str] = []
+        self._text: list[str] = []
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler, self.parser.EndElementHandler = self._begin, self._end
+        self.parser.CharacterDataHandler = self._text.append
+        self.parser.StartDoctypeDeclHandler = self.parser.EntityDeclHandler = self._refuse
+
+    def _begin(self, name: str, attributes: Mapping[str, str]) -> None:
+        if len(self._path) >= MAX_DEPTH:
+            raise self._refused(f"nested deeper than {MAX_DEPTH}; name the broker.xml of an Artemis broker")
+        self._path.append(name.rpartition(":")[2])
+        self._text.clear()
+        if self._path[-1] == "address-setting":
             if "match" not in attributes:
-                raise _refused(parser, "an address-setting without match; write the addresses that it is for")
-            settings.append((attributes["match"], parser.CurrentLineNumber, {}))
+                raise self._refused("an address-setting without match; write the addresses that it is for")
+            self.settings.append(Setting(attributes["match"], self.parser.CurrentLineNumber, {}))
 
-    def end(_name: str) -> None:
-        name = path.pop()
-        if path and path[-1] == "address-setting":
-            settings[-1][2][name] = "".join(text).strip()
+    def _end(self, _name: str) -> None:
+        name, text = self._path.pop(), "".join(self._text).strip()
+        inside = self._path[-1] if self._path else ""
+        if inside == "address-setting":
+            self.settings[-1].texts[name] = text
+        elif inside == "wildcard-addresses" and name.replace("-", "_") in Wildcards._fields:
+            if len(text) != 1:
+                raise self._refused(f"wildcard-addresses, {name}: {text[:40]!r} is no character; write one")
+            self.wildcards[name.replace("-", "_")] = text
 
-    def refuse(*_: object) -> None:
-        raise _refused(parser, "a document type or entity; write the file without")
+    def _refuse(self, *_: object) -> None:
+        raise self._refused("a document type or entity; write the file without")
 
-    parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler = begin, end
-    parser.CharacterDataHandler = text.append
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    def _refused(self, message: str) -> ImportRefused:
+        return ImportRefused(message, line=self.parser.CurrentLineNumber)
+
+
+def _broker_file(data: bytes) -> BrokerFile:
+    reader = _Reader()
     try:
-        parser.Parse(data, True)  # noqa: FBT003 - as expat has it
+        reader.parser.Parse(data, True)  # noqa: FBT003 - as expat has it
     except expat.ExpatError as error:
         message = f"not XML: {expat.ErrorString(error.code)}; is --from right? Else export it again"
         raise ImportRefused(message, line=error.lineno) from None
-    if not settings:
+    if not reader.settings:
         raise ImportRefused("no address-setting in it; name the broker.xml of an Artemis broker", line=1)
-    return settings
+    return BrokerFile(reader.settings, Wildcards(**reader.wildcards))
 
 
-def _refused(parser: expat.XMLParserType, message: str) -> ImportRefused:
-    return ImportRefused(message, line=parser.CurrentLineNumber)
-
-
-def _setting(match: str, texts: Mapping[str, str], out: Carried) -> None:
+def _setting(setting: Setting, file: BrokerFile, out: Carried) -> None:
+    match, texts = setting.match, setting.texts
     where = f"address-setting {match}"
-    words = match.replace("/", ".") if "." not in match else match
-    if _WILDCARDS.search(words):
-        out.leave(where, "mixes a word with a wildcard; write pattern: with a regular expression by hand")
+    selector = _selector(match, file.wildcards, where, out)
+    if selector is None:
         return
     definition: dict[str, object] = {}
     for key, text in texts.items():
         _key(key, text, definition, where, out)
-    if not definition:
+    if not definition and not texts.keys() & {_ADDRESS, _EXPIRY}:
         out.leave(where, "has no key about dead letters")
         return
-    if not texts.get("dead-letter-address"):
-        _without_address(texts, definition, where, out)
-    out.add(match.replace("#", "all").replace("*", "any"), _selector(match, words, where, out), definition)
+    _address(setting, file, definition, out)
+    if definition:
+        named = match.replace(file.wildcards.any_words, "all").replace(file.wildcards.single_word, "any")
+        out.add(named, selector, definition)
 
 
-def _without_address(texts: Mapping[str, str], definition: Mapping[str, object], where: str, out: Carried) -> None:
+def _address(setting: Setting, file: BrokerFile, definition: Mapping[str, object], out: Carried) -> None:
+    """Where its dead letters go, where that is another place than in Artemis, or is not made by itself."""
+    where, text = f"address-setting {setting.match}", setting.texts.get(_ADDRESS)
+    creates = setting.texts.get(_CREATES, "").lower()
+    if text:
+        if (creates or file.inherited(setting, _CREATES).lower()) != "true":
+            out.leave(f"{where}, {_ADDRESS}", f"its queue; dead letters go to exchange {text} with their own keys: "
+                      f"{_DECLARE}")  # fmt: skip
+    elif text is not None:
+        kept = "parked (unroutable)" if creates == "false" else "kept in an auto-created DLQ"
+        out.leave(f"{where}, {_ADDRESS}", "is empty: Artemis would delete, also where a wider setting has an address; "
+                  f"here that address holds, and without one letters are {kept}; {_SAME}")  # fmt: skip
+    elif not file.inherited(setting, _ADDRESS):
+        _without_address(creates, definition, where, out)
+
+
+def _without_address(creates: str, definition: Mapping[str, object], where: str, out: Carried) -> None:
     """Artemis deletes then, whatever else is written."""
-    creates = texts.get("auto-create-dead-letter-resources", "").lower()
-    same = "set discard: true to do the same"
     if creates == "false":
         out.leave(where, "no dead-letter-address, and no queue is created: Artemis would delete; unless a wider "
                   "setting has an address, letters are parked (unroutable); take auto-create-dead-letter-resources: "
-                  f"false out to keep them in an auto-created DLQ, or {same}")  # fmt: skip
+                  f"false out to keep them in an auto-created DLQ, or {_SAME}")  # fmt: skip
     elif creates != "true" and definition.get("max-delivery-attempts", -1) != -1:
         out.leave(where, "no dead-letter-address: Artemis would delete; letters are kept in an auto-created DLQ; "
-                  f"{same}")  # fmt: skip
+                  f"{_SAME}")  # fmt: skip
 
 
-def _selector(match: str, words: str, where: str, out: Carried) -> dict[str, str]:
-    """An exact name stays as it is written; in patterns words are apart by dots, here and by default in Artemis."""
-    if not set(words) & {"*", "#"}:
+def _selector(match: str, wildcards: Wildcards, where: str, out: Carried) -> dict[str, str] | None:
+    """An exact name stays as it is written; in patterns words are apart by dots, here and by default in Artemis.
+
+    None: ours cannot say the same, which the report tells.
+    """
+    if not wildcards.are_in(match):
         return {"queue": match}
-    if words != match:
-        out.leave(where, f"names queues whose words are apart by dots ({words}); for queues that are called with "
-                  "slashes write pattern: with a regular expression by hand")  # fmt: skip
-    return {"match": words}
+    words, apart = wildcards.words_of(match), wildcards.apart_by(match)
+    if words is None:
+        out.leave(where, f"mixes a word with a wildcard; {_BY_HAND}")
+        return None
+    if any("." in word for word in words):
+        out.leave(where, f"has dots in its words, which are apart by {apart} there and by dots here; {_BY_HAND}")
+        return None
+    ours = ".".join(words)
+    if apart != "." and len(words) > 1:
+        out.leave(where, f"names queues whose words are apart by dots ({ours}); for queues whose words are apart by "
+                  f"{apart} {_BY_HAND}")  # fmt: skip
+    return {"match": ours}
 
 
 def _key(key: str, text: str, definition: dict[str, object], where: str, out: Carried) -> None:
@@ -131,14 +198,16 @@ def _key(key: str, text: str, definition: dict[str, object], where: str, out: Ca
         _number(number, key, text, definition, place, out)
     elif key in _NUMBERS:
         _number(_parsed(text, _NUMBERS[key]), key, text, definition, place, out)
-    elif key == "dead-letter-address" and text:
-        definition["dead-letter-exchange"] = text
-    elif key == "expiry-address" and text:
+    elif key == _ADDRESS:
+        definition |= {"dead-letter-exchange": text} if text else {}
+    elif key == _EXPIRY and not text:
+        out.leave(place, "is empty: Artemis would delete expired messages, also where a wider setting has such an "
+                  "address; here that address holds")  # fmt: skip
+    elif key == _EXPIRY:
         # What is created for rejected messages, in this setting or a wider one, is not for those that expired.
         expired = {"dead-letter-exchange": text, "auto-create-dead-letter-resources": False}
         definition["on"] = {"expired": expired}
-        out.leave(place, f"its queue; expired messages go to exchange {text} with their own keys: declare it, of type "
-                  "fanout say, and bind a queue to it, else they are parked")  # fmt: skip
+        out.leave(place, f"its queue; expired messages go to exchange {text} with their own keys: {_DECLARE}")
     elif key in _RENAMED:
         definition[key] = text
     elif key == "auto-create-dead-letter-resources":

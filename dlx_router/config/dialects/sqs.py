@@ -45,7 +45,7 @@ def read(data: bytes, parse: Parse = parsed_json) -> Carried:
 def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """One queue, a list of them, or an object of queue names; attributes under "Attributes" or by themselves."""
     many = document if isinstance(document, list) else [document]
-    if isinstance(document, dict) and document and "RedrivePolicy" not in document and "Attributes" not in document:
+    if isinstance(document, dict) and document and not _is_one_queue(document):
         many = [{"QueueName": name, **mapping(value, f"queue {name}")} for name, value in document.items()]
     for at, item in enumerate(many):
         queue = mapping(item, f"queue {at + 1}")
@@ -55,6 +55,12 @@ def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         if not name:
             raise ImportRefused(f"queue {at + 1} has neither QueueArn, QueueUrl nor QueueName; add one of them")
         yield str(name), attributes
+
+
+def _is_one_queue(document: Mapping[str, Any]) -> bool:
+    """Its own attributes, and not queues by their names, which may be called as attributes are."""
+    named = any(isinstance(document.get(key), str) for key in ("QueueArn", "QueueUrl", "QueueName"))
+    return named or "RedrivePolicy" in document or "Attributes" in document
 
 
 def _inner(text: str, where: str) -> Any:

@@ -26,6 +26,11 @@ async def main(url: str, queue: str, block: str) -> None:
                 handle("odd")
             except KeyError as error:
                 raise RejectMessage from error
+        if text == "hidden":
+            try:
+                handle("odd")
+            except KeyError:
+                raise RejectMessage from None
         handle(text)
 
     broker.subscriber(there)(take)

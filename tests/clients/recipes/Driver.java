@@ -6,6 +6,7 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeoutException;
 
@@ -58,9 +59,11 @@ public class Driver {
         headers.put("x-exception-message", wrapped.getCause().getMessage());
         headers.put("x-original-exchange", message.getEnvelope().getExchange());
         headers.put("x-original-routingKey", message.getEnvelope().getRoutingKey());
+        String expiration = message.getProps().getExpiration();
         headers.put("dlx-death", "{\"queue\":\"" + queue + "\",\"exchange\":\"" + message.getEnvelope().getExchange()
-            + "\",\"routing_keys\":[\"" + message.getEnvelope().getRoutingKey() + "\"],\"reason\":\"application:exception\"}");
+            + "\",\"routing_keys\":[\"" + message.getEnvelope().getRoutingKey() + "\"],\"reason\":\"application:exception\""
+            + (expiration == null ? "" : ",\"original_expiration\":\"" + expiration + "\"") + "}");
         channel.basicPublish("dlx-router.declared", message.getEnvelope().getRoutingKey(),
-            message.getProps().builder().headers(headers).build(), message.getBody());
+            message.getProps().builder().headers(headers).expiration(null).build(), message.getBody());
     }
 }
