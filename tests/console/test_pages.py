@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import io
+import itertools
 import re
 from html import unescape
 from typing import Any
@@ -475,17 +476,71 @@ async def test_more_than_one_letter_goes_only_where_their_number_is_typed() -> N
     assert "dry_run" not in asked
 
 
+def fields_of(page: str, action: str) -> dict[str, str]:
+    """What a browser sends of the form with this in its address, where nobody types; a box that must be is ticked."""
+    elements = Read(page).elements
+    at = next(n for n, (tag, attrs) in enumerate(elements) if tag == "form" and action in (attrs["action"] or ""))
+    inside = itertools.takewhile(lambda element: element[0] != "form", elements[at + 1 :])
+    inputs = [attrs for tag, attrs in inside if tag == "input"]
+    sent = [attrs for attrs in inputs if attrs.get("type") != "checkbox" or {"checked", "required"} & attrs.keys()]
+    return {attrs["name"] or "": attrs.get("value") or "" for attrs in sent}
+
+
+PLANNED: dict[str, Any] = {
+    "canary": {"first": 2, "watch_s": 90.5, "max_dead_percent": 12.5},
+    "ramp": [1.0, 10.0],
+    "ramp_step_s": 10.0,
+    "max_target_depth": 500,
+    "rate": 20.0,
+    "to": {"exchange": "", "routing_key": "other"},
+}
+
+
+@pytest.mark.parametrize("objection", ["", "it has consumers"])
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_dry_run_is_started_as_it_was_asked_and_as_its_command_says(objection: str, *, known: bool) -> None:
+    """Its canary, ramp and bound were shown, and were not in what the button started."""
+    liar = Counted("redrive", 3)
+    liar.objection = objection
+    liar.changed = {"spec": task("q")["spec"] | PLANNED | {"not_a_dead_letter_queue": known}}
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/tasks/5cc63cdf0e4f?vhost=q")).text
+        given = fields_of(page, "/start") | {"letters": "3"}
+        assert (await client.post("/tasks/5cc63cdf0e4f/start?vhost=q", data=given)).status_code == 303
+    ((_, _, asked),) = liar.asked
+    assert {name: asked[name] for name in PLANNED} == PLANNED
+    assert (asked["limit"], asked["not_a_dead_letter_queue"]) == (3, known or bool(objection))
+    lines = [unescape(line) for line in re.findall(r'<p class="shell">.*?<code>(.*?)</code>', page)]
+    params = next(params for line in lines if not (params := parsed(line)).get("dry_run", True))
+    shown = {"first": params["canary"], "watch_s": params["watch"], "max_dead_percent": params["max_dead"]}
+    assert (shown, params["ramp"], params["to_queue"]) == (asked["canary"], "1,10", "other")
+    for name in ("queue", "vhost", "group", "ids", "limit", "rate", "max_target_depth"):
+        assert params[name] == asked[name], name
+    assert (params["filter_"], params["known"]) == (asked["filter"], asked["not_a_dead_letter_queue"])
+
+
+async def test_the_page_of_an_export_shows_a_command_that_takes_no_letter_away() -> None:
+    liar = Liar("q")
+    liar.changed = {"spec": task("q")["spec"] | {"kind": "export", "dry_run": False}}
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/tasks/5cc63cdf0e4f?vhost=q")).text
+    assert "dlx-router letters export --from q" in page
+    assert "redrive start" not in page
+
+
 class Counted(Liar):
     """A dry run of this kind that counted so many letters."""
 
     def __init__(self, kind: str, sent: int) -> None:
         super().__init__("q")
-        self.kind, self.sent = kind, sent
+        self.kind, self.sent, self.objection = kind, sent, "q"
 
     def answers(self, path: str) -> dict[str, Any] | None:
         answer = super().answers(path)
         if answer is not None and path.startswith("/tasks/") and "spec" in answer:
             answer["spec"]["kind"], answer["counts"]["sent"] = self.kind, self.sent
+        if answer is not None and path == "/tasks/preview":
+            answer["objection"] = self.objection
         return answer
 
 
