@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 Spec = Mapping[str, Any]
+KNOWN: Final = "not_a_dead_letter_queue"
 RAMP_STEP_S: Final = 10.0  # of `redrive start --ramp`, which has no other
 _REDRIVES_ALONE: Final = ("to", "ramp", "canary", "max_target_depth")  # what no other command has an option for
 
@@ -64,8 +65,8 @@ def _export(spec: Spec) -> str:
     """At which pace it is done says nothing of the letters."""
     if _has(spec, ("to", "dry_run")):
         return ""
-    known = spec.get("not_a_dead_letter_queue")
-    return command("letters", "export", **{"from": spec["queue"]}, **_which(spec), not_a_dead_letter_queue=known)
+    options = {"from": spec["queue"], **_which(spec), KNOWN: spec.get(KNOWN)}
+    return command("letters", "export", **options)
 
 
 def _edit(spec: Spec) -> str:
@@ -73,11 +74,15 @@ def _edit(spec: Spec) -> str:
     ids, to, edited = spec.get("ids") or (), spec.get("to") or {}, spec["edit"]
     if spec.get("kind", "redrive") != "redrive" or len(ids) != 1 or to.get("exchange"):
         return ""
-    headers = [f"{name}=VALUE" for name in edited.get("headers") or ()]
-    body = "FILE" if edited.get("body_bytes") is not None else None
-    where = {"queue": spec["queue"], "vhost": _vhost(spec), "to_queue": to.get("routing_key")}
-    known = spec.get("not_a_dead_letter_queue")
-    return command("edit", operand=ids[0], **where, body=body, header=headers, not_a_dead_letter_queue=known)
+    options = {
+        "queue": spec["queue"],
+        "vhost": _vhost(spec),
+        "to_queue": to.get("routing_key"),
+        "body": "FILE" if edited.get("body_bytes") is not None else None,
+        "header": [f"{name}=VALUE" for name in edited.get("headers") or ()],
+        KNOWN: spec.get(KNOWN),
+    }
+    return command("edit", operand=ids[0], **options)
 
 
 _BY_KIND: Final[Mapping[str, Callable[[Spec], str]]] = {
@@ -88,21 +93,20 @@ _BY_KIND: Final[Mapping[str, Callable[[Spec], str]]] = {
 }
 
 
-def _which(spec: Spec) -> dict[str, object]:
+def _which(spec: Spec) -> dict[str, Any]:
     """Which letters are meant."""
     narrowed = {name: spec.get(name) for name in ("group", "filter", "limit")}
     return {"id": list(spec.get("ids") or ()), **narrowed, "vhost": _vhost(spec)}
 
 
-def _where(to: Mapping[str, Any]) -> dict[str, object]:
+def _where(to: Mapping[str, Any]) -> dict[str, Any]:
     if to.get("exchange"):
         return {"to_exchange": to["exchange"], "routing_key": to.get("routing_key")}
     return {"to_queue": to.get("routing_key")}
 
 
-def _how(spec: Spec) -> dict[str, object]:
-    known = spec.get("not_a_dead_letter_queue")
-    return {"rate": number(spec.get("rate") or 0), "dry_run": spec.get("dry_run"), "not_a_dead_letter_queue": known}
+def _how(spec: Spec) -> dict[str, Any]:
+    return {"rate": number(spec.get("rate") or 0), "dry_run": spec.get("dry_run"), KNOWN: spec.get(KNOWN)}
 
 
 def _has(spec: Spec, names: Iterable[str]) -> bool:
