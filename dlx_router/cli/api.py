@@ -152,7 +152,10 @@ def _authorization(token: str) -> dict[str, str]:
 
 
 def _document(answer: httpx.Response) -> dict[str, Any]:
-    document = answer.json()
+    try:
+        document = answer.json()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError("no object")  # noqa: TRY004 - its text is wrong, no type of ours
     return document

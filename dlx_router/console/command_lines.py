@@ -1,7 +1,7 @@
 """The command line that does what a button does, to be copied into a shell or a runbook."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 Spec = Mapping[str, Any]
@@ -71,7 +71,8 @@ def _export(spec: Spec) -> str:
 
 def _edit(spec: Spec) -> str:
     """With places to fill in: what a letter was changed to stands in no task."""
-    ids, to, edited = spec.get("ids") or (), spec.get("to") or {}, spec["edit"]
+    ids: Sequence[str] = spec.get("ids") or ()
+    to, edited = spec.get("to") or {}, spec["edit"]
     if spec.get("kind", "redrive") != "redrive" or len(ids) != 1 or to.get("exchange"):
         return ""
     options = {

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import itertools
+import json
 import re
 from html import unescape
 from typing import Any
@@ -18,6 +19,7 @@ from dlx_router.console.app import PAGES, create_app
 from dlx_router.console.forms import MAX_FORM_BYTES
 from dlx_router.console.router_api import MAX_ANSWER_BYTES, RouterApi
 from dlx_router.console.sessions import BEYOND_AT_ONCE, LOGINS
+from tests.admin.test_bodies import explained, of_depth
 from tests.console.liar import LEASE, TOKEN, Liar, browser, console, csrf, logged_in, task
 from tests.console.test_rendering import HOSTILE, TEXTS, Read, parsed
 from tests.journal.conftest import soon
@@ -219,6 +221,52 @@ async def test_a_header_of_a_megabyte_is_shown_by_its_beginning() -> None:
     assert page.status_code == 200
     assert len(page.content) < 400_000
     assert "more characters)" in page.text
+
+
+class Nested(Liar):
+    """A letter with this body."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        super().__init__()
+        self.body = body
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        answer = super().answers(path)
+        for letter in (answer or {}).get("letters", []) if path != "/letters" else []:
+            letter["body"] |= self.body
+        return answer
+
+
+@pytest.mark.parametrize("depth", [64, 65, 900, 955, 1400, 1495])
+async def test_a_letter_whose_json_is_nested_deeply_has_its_page(depth: int) -> None:
+    liar = Nested(explained(stored=("inline", "ab", "application/json", of_depth(depth))))
+    liar.header = "A"
+    async with logged_in(console(liar)) as client:
+        pages = [await client.get(f"/letters/4f2445e91123{part}") for part in ("", "/edit", "?format=json")]
+    assert [page.status_code for page in pages] == [200] * 3
+    assert max(len(page.content) for page in pages) < 10_000_000
+
+
+@pytest.mark.parametrize("depth", [65, 900])
+async def test_a_router_of_before_that_sends_json_of_any_depth_is_shown(depth: int) -> None:
+    liar = Nested({"form": "json", "content": json.loads(of_depth(depth))})
+    async with logged_in(console(liar)) as client:
+        pages = [await client.get(f"/letters/4f2445e91123{part}") for part in ("", "/edit", "?format=json")]
+    assert [page.status_code for page in pages] == [200] * 3
+    assert max(len(page.content) for page in pages) < 10_000_000
+
+
+async def test_a_header_that_is_nested_deeply_is_shown_as_it_is() -> None:
+    class Forged(Liar):
+        def answers(self, path: str) -> dict[str, Any] | None:
+            answer = super().answers(path)
+            for letter in (answer or {}).get("letters", []) if path != "/letters" else []:
+                letter["event"]["headers"] = {f"x-{depth}": "[" * depth + "]" * depth for depth in (30, 900, 5000)}
+            return answer
+
+    async with logged_in(console(Forged())) as client:
+        page = await client.get("/letters/4f2445e91123")
+    assert (page.status_code, "[" * 900 in page.text) == (200, True)
 
 
 async def test_what_a_lease_did_to_a_letter_is_told_and_leads_to_no_task() -> None:
