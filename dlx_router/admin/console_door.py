@@ -25,7 +25,7 @@ from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.single_sign_on import SingleSignOn
 from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.config.environment.settings import Settings
-from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.wall_clock import wall_ms
 
 PATHS: Final = re.compile(
@@ -34,10 +34,14 @@ PATHS: Final = re.compile(
 MAX_BODY_BYTES: Final = 1_500_000
 MAX_BODIES_BYTES: Final = 24_000_000  # of all together
 AT_ONCE: Final = 16
-TIMEOUT_S: Final = 9.0  # a connection of the port ends after 10
+# A connection of the port ends after 10, and so does what the console asks of the router: to wait longer gains nothing.
+TIMEOUT_S: Final = 9.0
+_BUSY: Final = 503
 END_S: Final = 2.0
 CLIENT: Final = "x-dlx-router-client"
 PERSON: Final = "x-dlx-router-person"
+_SAFE: Final = frozenset({"GET", "HEAD"})  # RFC 9110: they change nothing
+_ONCE: Final = "console"
 _OURS: Final = frozenset({CLIENT.encode(), PERSON.encode()})  # which nobody else may say
 _OF_ONE_LEG: Final = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"expect", b"trailer"}
@@ -58,6 +62,7 @@ class ConsoleDoor:
         self._starting = asyncio.Lock()
         self._bodies = HeldBodies(MAX_BODY_BYTES, MAX_BODIES_BYTES)
         self._inside = 0
+        self._once = Once()
 
     def serves(self, path: str) -> bool:
         """Whether this path is a page's."""
@@ -75,7 +80,7 @@ class ConsoleDoor:
                     self._inside -= 1
         except BodyRefused as error:
             if error.status:
-                await _send_error(send, error.status, str(error))
+                await _send_error(send, error.status, str(error), is_again=error.status == _BUSY)
 
     async def stop(self) -> None:
         """The process has ended when this returns; safe to repeat."""
@@ -91,21 +96,44 @@ class ConsoleDoor:
         if person is not None and person.role is None:
             await _send_error(send, 403, f"{person.name!r} is in no group of DLX_ROUTER_SSO_ROLES")
             return
+        if all(name != b"host" for name, _ in scope["headers"]):  # of HTTP/1.0; to the process it would go by 1.1
+            await _send_error(send, 400, "the request names no host; name it in a Host header")
+            return
         try:
             listening = await self._reach()
-            headers = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_LEG]
-            headers = [header for header in headers if header[0] not in _OURS | self._sso.headers]
-            headers.append((CLIENT.encode(), self._proxies.client(peer, scope["headers"]).encode()))
-            if person is not None and person.role is not None:
-                headers.append((PERSON.encode(), self._passes.vouch(person.name, person.role, wall_ms()).encode()))
+        except OSError as error:
+            self._warn(error)
+            await _send_error(send, 503, "the console's process cannot be started; ask again", is_again=True)
+            return
+        headers = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_LEG]
+        headers = [header for header in headers if header[0] not in _OURS | self._sso.headers]
+        headers.append((CLIENT.encode(), self._proxies.client(peer, scope["headers"]).encode()))
+        if person is not None and person.role is not None:
+            headers.append((PERSON.encode(), self._passes.vouch(person.name, person.role, wall_ms()).encode()))
+        await self._pass_on(listening, scope, headers, body, send)
+
+    async def _pass_on(
+        self, listening: int, scope: Message, headers: list[tuple[bytes, bytes]], body: bytes, send: Send
+    ) -> None:
+        """The process's answer; where there is none, that, and whether it may have done what it was asked."""
+        try:
             target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
             answer = ask(listening, scope["method"].encode(), target, headers, body, within_s=TIMEOUT_S)
             async with contextlib.aclosing(answer) as parts:
                 async for part in parts:
                     await send(_without(part, _OF_ONE_LEG | _OF_THE_PORT))
         except (h11.ProtocolError, OSError) as error:  # OSError: TimeoutError, too
-            log.warning("console.failed", error=str(error) or type(error).__name__, fate="letters go on; ask again")
-            await _send_error(send, 503, "the console's process does not answer; ask again")
+            self._warn(error)
+            is_again = scope["method"] in _SAFE
+            what_now = "ask again" if is_again else "it may have been done, so look before you do it again"
+            await _send_error(send, 503, f"the console's process does not answer; {what_now}", is_again=is_again)
+        else:
+            self._once.healed(_ONCE, "console.answers")
+
+    def _warn(self, error: Exception) -> None:
+        """Once, however many pages are asked for meanwhile."""
+        why = str(error) or type(error).__name__
+        self._once.warn(_ONCE, "console.failed", error=why, fate="letters go on; pages are asked for again")
 
     async def _reach(self) -> int:
         """The port that the process serves, or will in a moment."""
@@ -150,10 +178,11 @@ def _near(host: str) -> str:
     return f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004 - IPv6
 
 
-async def _send_error(send: Send, status: int, why: str) -> None:
+async def _send_error(send: Send, status: int, why: str, *, is_again: bool = False) -> None:
+    """`is_again`: nothing was done, so whoever asked may do so again by itself."""
     body = json.dumps({"error": why}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers += [(b"cache-control", b"no-store"), (b"retry-after", b"2")]
+    headers += [(b"cache-control", b"no-store"), *([(b"retry-after", b"2")] if is_again else ())]
     with contextlib.suppress(RuntimeError):  # the answer had begun
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})

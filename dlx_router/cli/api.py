@@ -1,9 +1,11 @@
 """The commands' client of /api/v1: waits where it is told to, and says clearly why there is no answer."""
 
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NoReturn
+from urllib.parse import quote
 
 import httpx
 import typer
@@ -107,7 +109,7 @@ class Api:
     def attempt(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:  # noqa: ANN401 - JSON
         """Status and document of a POST, whatever was answered; (0, {}) where nobody did. For who can go on."""
         try:
-            answer = self._http.post(path, json=body)
+            answer = self._request("POST", path, None, body)
             return answer.status_code, _document(answer)
         except (httpx.TransportError, ValueError):
             return 0, {}
@@ -125,10 +127,18 @@ class Api:
 
     def _once(self, method: str, path: str, query: Mapping[str, Any] | None, body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
         try:
-            return self._http.request(method, path, params=query, json=body)
+            return self._request(method, path, query, body)
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
             _end(f"{self._url}: {reason}; is the router running, and DLX_ROUTER_API_URL its address?")
+
+    def _request(self, method: str, path: str, query: Mapping[str, Any] | None, body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+        """In ASCII, whatever bytes a shell gave for a name: what the router cannot take it refuses in its own words."""
+        content = None if body is None else json.dumps(body).encode()
+        kind = {} if body is None else {"content-type": "application/json"}
+        fields = None if query is None else {name: _spelt(value) for name, value in query.items()}
+        address = quote(path, safe="/:%[]", errors="surrogateescape")
+        return self._http.request(method, address, params=fields, content=content, headers=kind)
 
     def _refusal(self, answer: httpx.Response) -> str:
         try:
@@ -151,8 +161,18 @@ def _authorization(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"} if token else {}
 
 
+def _spelt(value: Any) -> Any:  # noqa: ANN401 - parameters of the API, each of its own type
+    r"""A name as the index spells it: with `\udc80` for a byte that is no text."""
+    if isinstance(value, list | tuple):
+        return [*map(_spelt, value)]
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
 def _document(answer: httpx.Response) -> dict[str, Any]:
-    document = answer.json()
+    try:
+        document = answer.json()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError("no object")  # noqa: TRY004 - its text is wrong, no type of ours
     return document

@@ -1,11 +1,11 @@
 """A letter drawn: where it is, what it went through, what it says."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dlx_router.cli.timestamps import lasting, shown
 from dlx_router.config.units import number_of
+from dlx_router.core.nested_json import in_lines
 from dlx_router.core.printable import printable
 
 _NOTED: Final = "noted"
@@ -135,7 +135,7 @@ def _body(body: Mapping[str, Any]) -> Iterator[str]:
     yield f"Body{kind}: {body['why']}" if body["why"] else f"Body{kind}"
     content = body["content"]
     if body["form"] == "json":
-        content = json.dumps(content, indent=2, ensure_ascii=False)
+        content = in_lines(content)
     elif body["form"] == "hex":
         content = "\n".join(content[at : at + 64] for at in range(0, len(content), 64))
     lines = content.splitlines() or [""]

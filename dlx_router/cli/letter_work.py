@@ -15,7 +15,7 @@ import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -65,18 +65,19 @@ def run(reach: Callable[[], Api], queue: str, asked: Mapping[str, Any], orders: 
     if not argv or shutil.which(argv[0]) is None:
         return output.wrong_use(f"--exec {orders.program!r}: no such program; name one that can be run")
     work = _Work(queue, asked, orders, argv, visibility_s)
+    apis = [reach() for _ in range(orders.workers)]  # each may end the command, so before any of them is at work
     with ThreadPoolExecutor(orders.workers) as pool:
-        running = [pool.submit(work.run, reach()) for _ in range(orders.workers)]
+        running = [pool.submit(work.run, api) for api in apis]
         try:
-            for future in running:
+            for future in as_completed(running):
                 future.result()
         except KeyboardInterrupt:
-            work.stopping.set()
             work.tell()
             return INTERRUPTED
         except _Failed as error:
-            work.stopping.set()
             return output.wrong_use(error)
+        finally:
+            work.stopping.set()  # whatever ended one of them: the pool waits for all, and some may follow for ever
     work.tell()
     return output.OK if work.is_well else output.FINDINGS
 

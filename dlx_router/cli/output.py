@@ -3,7 +3,6 @@
 Nothing of what is printed is taken for markup, or commands the terminal that shows it.
 """
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,6 +11,7 @@ from typing import Any, Final, TextIO
 from dlx_router.cli import layout
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import number_of as number
+from dlx_router.core.nested_json import in_lines
 from dlx_router.core.printable import printable
 
 __all__ = ["number"]
@@ -96,7 +96,7 @@ def facts(rows: Iterable[tuple[str, str]], *, ids: Sequence[str] = ()) -> None:
 
 def as_json(document: Any) -> None:  # noqa: ANN401 - what JSON can hold
     """A document, for programs."""
-    print(json.dumps(document, indent=2))
+    print(in_lines(document, ensure_ascii=True))
 
 
 def confirmed(question: str) -> bool:

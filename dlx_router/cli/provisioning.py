@@ -129,7 +129,7 @@ def apply(*, as_json: bool, yes: bool = True) -> Work:
         plans = [await site.plan(vhost) for vhost in site.vhosts]
         if not as_json:
             _print(plans, as_json=False)
-        taken = [await _applied(site, vhost_plan, yes=yes) for vhost_plan in plans]
+        taken = [await _applied(site, vhost_plan, yes=yes, is_shown=not as_json) for vhost_plan in plans]
         if as_json:
             _print(plans, as_json=True, taken=taken)
         for vhost_plan, steps in zip(plans, taken, strict=True):
@@ -141,10 +141,15 @@ def apply(*, as_json: bool, yes: bool = True) -> Work:
     return work
 
 
-async def _applied(site: Site, vhost_plan: Plan, *, yes: bool) -> list[Step] | None:
-    """The steps that were taken; None, said on stderr, where none was, because something forbids it or a person."""
+async def _applied(site: Site, vhost_plan: Plan, *, yes: bool, is_shown: bool) -> list[Step] | None:
+    """The steps that were taken; None, said on stderr, where none was, because something forbids it or a person.
+
+    `is_shown`: whoever is asked has seen the plan. Else it is written beside the question, and not to the document.
+    """
     question = f"vhost {vhost_plan.vhost}: make {output.number(len(vhost_plan.steps), 'change')}?"
     asks = not yes and bool(vhost_plan.steps) and _is_asked()
+    if asks and not is_shown and not vhost_plan.is_refused:
+        output.warn(plan_text.text(vhost_plan), ids=[*_names_in([vhost_plan])])
     if vhost_plan.is_refused or (asks and not output.confirmed(question)):
         output.warn(f"vhost {vhost_plan.vhost}: nothing was changed")
         return None

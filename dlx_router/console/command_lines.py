@@ -1,8 +1,13 @@
 """The command line that does what a button does, to be copied into a shell or a runbook."""
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+Spec = Mapping[str, Any]
+KNOWN: Final = "not_a_dead_letter_queue"
+RAMP_STEP_S: Final = 10.0  # of `redrive start --ramp`, which has no other
+_REDRIVES_ALONE: Final = ("to", "ramp", "canary", "max_target_depth")  # what no other command has an option for
 
 
 def command(*words: str, operand: str = "", **options: object) -> str:
@@ -23,27 +28,96 @@ def command(*words: str, operand: str = "", **options: object) -> str:
     return shlex.join(argv)
 
 
-def task_command(spec: Mapping[str, Any]) -> str:
-    """What would start a task with this spec."""
-    to, canary = spec.get("to") or {}, spec.get("canary") or {}
-    what = {
-        "id": list(spec.get("ids") or ()),
-        "group": spec.get("group"),
-        "filter": spec.get("filter"),
-        "limit": spec.get("limit"),
-        "vhost": spec["vhost"] if spec.get("vhost", "/") != "/" else None,
-    }
-    how: dict[str, object] = {"rate": f"{spec.get('rate') or 0:g}", "dry_run": spec.get("dry_run")}
-    how |= {"not_a_dead_letter_queue": spec.get("not_a_dead_letter_queue")}
-    kind = spec.get("kind", "redrive")
-    if kind == "discard":
-        return command("discard", operand=spec["queue"], **what, **how)
-    if kind == "park":
-        return command("redrive", "park", operand=spec["queue"], **what, **how)
-    where: dict[str, object] = {"to_queue": to.get("routing_key")}
-    if to.get("exchange"):
-        where = {"to_exchange": to["exchange"], "routing_key": to.get("routing_key")}
+def number(value: float) -> str:
+    """The very number, in as few digits as that takes; "0" stands, which a command's own default may not be."""
+    return repr(value).removesuffix(".0")
+
+
+def task_command(spec: Spec) -> str:
+    """What would start a task with this spec; "" where no command does: none is shown rather than a similar one."""
+    make = _edit if spec.get("edit") else _BY_KIND.get(spec.get("kind") or "redrive")
+    return make(spec) if make is not None else ""
+
+
+def _redrive(spec: Spec) -> str:
+    to, canary, ramp = spec.get("to"), spec.get("canary"), spec.get("ramp")
+    if (to and not any(to.values())) or (ramp and spec.get("ramp_step_s", RAMP_STEP_S) != RAMP_STEP_S):
+        return ""
+    how = _how(spec) | {"max_target_depth": spec.get("max_target_depth"), "ramp": _list(ramp or ())}
     if canary:
-        how |= {"canary": canary["first"], "watch": f"{canary['watch_s']:g}"}
-        how |= {"max_dead": f"{canary['max_dead_percent']:g}"}
-    return command("redrive", "start", operand=spec["queue"], **what, **where, **how)
+        how |= {"canary": canary["first"], "watch": number(canary["watch_s"])}
+        how |= {"max_dead": number(canary["max_dead_percent"])}
+    return command("redrive", "start", operand=spec["queue"], **_which(spec), **_where(to or {}), **how)
+
+
+def _settling(*words: str) -> Callable[[Spec], str]:
+    """Of `discard` and `redrive park`, which have the same options."""
+
+    def make(spec: Spec) -> str:
+        if _has(spec, _REDRIVES_ALONE):
+            return ""
+        return command(*words, operand=spec["queue"], **_which(spec), **_how(spec))
+
+    return make
+
+
+def _export(spec: Spec) -> str:
+    """At which pace it is done says nothing of the letters."""
+    if _has(spec, ("to", "dry_run")):
+        return ""
+    options = {"from": spec["queue"], **_which(spec), KNOWN: spec.get(KNOWN)}
+    return command("letters", "export", **options)
+
+
+def _edit(spec: Spec) -> str:
+    """With places to fill in: what a letter was changed to stands in no task."""
+    ids: Sequence[str] = spec.get("ids") or ()
+    to, edited = spec.get("to") or {}, spec["edit"]
+    if spec.get("kind", "redrive") != "redrive" or len(ids) != 1 or to.get("exchange"):
+        return ""
+    options = {
+        "queue": spec["queue"],
+        "vhost": _vhost(spec),
+        "to_queue": to.get("routing_key"),
+        "body": "FILE" if edited.get("body_bytes") is not None else None,
+        "header": [f"{name}=VALUE" for name in edited.get("headers") or ()],
+        KNOWN: spec.get(KNOWN),
+    }
+    return command("edit", operand=ids[0], **options)
+
+
+_BY_KIND: Final[Mapping[str, Callable[[Spec], str]]] = {
+    "redrive": _redrive,
+    "discard": _settling("discard"),
+    "park": _settling("redrive", "park"),
+    "export": _export,
+}
+
+
+def _which(spec: Spec) -> dict[str, Any]:
+    """Which letters are meant."""
+    narrowed = {name: spec.get(name) for name in ("group", "filter", "limit")}
+    return {"id": list(spec.get("ids") or ()), **narrowed, "vhost": _vhost(spec)}
+
+
+def _where(to: Mapping[str, Any]) -> dict[str, Any]:
+    if to.get("exchange"):
+        return {"to_exchange": to["exchange"], "routing_key": to.get("routing_key")}
+    return {"to_queue": to.get("routing_key")}
+
+
+def _how(spec: Spec) -> dict[str, Any]:
+    return {"rate": number(spec.get("rate") or 0), "dry_run": spec.get("dry_run"), KNOWN: spec.get(KNOWN)}
+
+
+def _has(spec: Spec, names: Iterable[str]) -> bool:
+    return any(spec.get(name) for name in names)
+
+
+def _vhost(spec: Spec) -> str | None:
+    vhost: str = spec.get("vhost", "/")
+    return vhost if vhost != "/" else None
+
+
+def _list(numbers: Iterable[float]) -> str:
+    return ",".join(map(number, numbers))

@@ -1,6 +1,5 @@
 """Templates, and how values look in them. Whatever is shown passes `shown`: one place sees to hostile text."""
 
-import json
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dlx_router.console.zones import machine, stamp
+from dlx_router.core.nested_json import in_a_line, in_lines
 from dlx_router.core.printable import printable_lines
 
 MAX_CELL: Final = 300  # characters of a text in a list
@@ -64,7 +64,8 @@ def cut(text: object, most: int = MAX_CELL) -> str:
     """The text's beginning, and how much is missing. What is marked up is ours, and stays whole."""
     if isinstance(text, Markup):
         return text
-    whole = json.dumps(text) if isinstance(text, dict | list) else "" if text is None else str(text)
+    is_json = isinstance(text, dict | list)
+    whole = in_a_line(text, ensure_ascii=True) if is_json else "" if text is None else str(text)
     return whole if len(whole) <= most else f"{whole[:most]}… ({len(whole) - most:,} more characters)"
 
 
@@ -106,8 +107,8 @@ def ago(ms: object, now_ms: int | None = None) -> Markup:
 
 
 def pretty(document: object) -> str:
-    """A JSON document in lines."""
-    return json.dumps(document, indent=2, ensure_ascii=False, default=str)
+    """A JSON document in lines, as far as it can be shown so: a router of before sends it however deep it is."""
+    return in_lines(document)
 
 
 def hexdump(digits: str) -> str:

@@ -15,6 +15,7 @@ MAX_ANSWER_BYTES: Final = 8 << 20  # 1,000 letters of a page are some 600 KB; a 
 MAX_CONNECTIONS: Final = 32
 UNREACHABLE: Final = 0
 _AGAIN: Final = frozenset({429, 503})
+_DOUBTFUL: Final = "it may have been done, so look before you do it again"
 
 
 class ApiError(Exception):
@@ -102,7 +103,9 @@ class RouterApi:
                 return answer.status_code, bytes(read), answer.headers.get("retry-after", "")
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
-            raise ApiError(UNREACHABLE, f"{self.url} does not answer: {reason}; is the router running?") from None
+            is_unsent = method == "GET" or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            what_now = "is the router running?" if is_unsent else _DOUBTFUL
+            raise ApiError(UNREACHABLE, f"{self.url} does not answer: {reason}; {what_now}") from None
         except (httpx.InvalidURL, UnicodeError) as error:
             raise ApiError(UNREACHABLE, f"that cannot be asked: {error}") from None
 

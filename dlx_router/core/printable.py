@@ -1,8 +1,9 @@
 """Text that others wrote, for people: nothing in it commands a terminal, begins a line or tells a password."""
 
-import json
 import re
 from typing import Any, Final
+
+from dlx_router.core.nested_json import in_a_line
 
 HIDDEN: Final = "***"
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet would compute
@@ -27,7 +28,7 @@ def printable_lines(text: str) -> str:
 
 def plain(value: Any) -> str:  # noqa: ANN401 - JSON
     """A text as it is, all else as JSON: nothing in the words of Python."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else in_a_line(value)
 
 
 def no_formula(text: str) -> str:

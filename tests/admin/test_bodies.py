@@ -1,10 +1,13 @@
 """Why a letter is shown without a body, or without all of it: each cause has its sentence, and says what now."""
 
+import json
 from typing import Any, Final
 
 import pytest
 
 from dlx_router.admin.api.bodies import body_of
+from dlx_router.core.nested_json import MAX_DEPTH, in_lines
+from dlx_router.journal.privacy import INLINE_BYTES
 
 DLQ: Final = {"exchange": "", "routing_key": "DLQ.orders"}
 HASH: Final = ("hash", "ab12", None, None)
@@ -77,3 +80,20 @@ PARTLY: Final = [
 def test_a_body_that_is_not_whole_says_what_is_missing(stored: Any, event: dict[str, Any], why: str | None) -> None:
     reason = explained(stored=stored, event=event)["why"]
     assert reason is None if why is None else why in reason
+
+
+def of_depth(depth: int) -> bytes:
+    """A body of at most 64 KiB: brackets in each other, and numbers in the innermost."""
+    numbers = b"1," * ((INLINE_BYTES - 2 * depth - 1) // 2) + b"1"
+    return b"[" * depth + numbers + b"]" * depth
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/vnd.orders+json", None])
+@pytest.mark.parametrize("depth", [64, 65, 900, 955, 1400, 1495])
+def test_json_that_is_nested_deeply_is_text_and_costs_nobody_a_page(depth: int, kind: str | None) -> None:
+    """In lines 64 KiB of it were 55 MB, and a little deeper a RecursionError."""
+    content = of_depth(depth)
+    body = explained(stored=("inline", "ab", kind, content))
+    assert body["form"] == ("json" if depth <= MAX_DEPTH else "text")
+    assert len(in_lines(body["content"])) < 8_000_000
+    assert body["content"] == (json.loads(content) if depth <= MAX_DEPTH else content.decode())

@@ -1,10 +1,11 @@
 """Commands that ask a router: what is said where there is none, or the address or the token is wrong."""
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -92,3 +93,64 @@ def test_what_others_wrote_commands_no_terminal(capsys: pytest.CaptureFixture[st
     output.table(("queue", "error"), [("q\x1b]0;mine\x07", "two\nlines\x9b31m")])
     printed = capsys.readouterr().out
     assert printed.splitlines()[1].split() == [r"q\x1b]0;mine\x07", "two;", r"lines\x9b31m"]
+
+
+class _Refuses(BaseHTTPRequestHandler):
+    """Keeps what it is asked, and refuses it."""
+
+    server: "Refusing"
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        self.server.asked.append((self.path, json.loads(body or b"null"), self.headers.get("content-type")))
+        self.send_response(422)
+        self.end_headers()
+        self.wfile.write(b'{"error": "the request cannot be understood", "problems": []}')
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+class Refusing(ThreadingHTTPServer):
+    """A router that takes nothing. `asked`: address, body and its type of each request."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Refuses)
+        self.asked: list[tuple[str, Any, str | None]] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+@pytest.fixture
+def refusing() -> Iterator[Refusing]:
+    with Refusing() as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+ODD: Final = "DLQ.\udc80"  # as Python has a name that a shell gives with the byte 80
+NAMED: Final[list[tuple[tuple[str, ...], str, dict[str, Any]]]] = [
+    (("letters", "list", "--queue", ODD), r"queue=DLQ.%5Cudc80", {}),
+    (("letters", "list", "--state", ODD, "--state", "dead"), r"state=DLQ.%5Cudc80&state=dead", {}),
+    (("letters", "show", ODD), "/letters/DLQ.%80?", {}),
+    (("groups", "show", ODD), "/groups/DLQ.%80", {}),
+    (("redrive", "show", ODD, "--vhost", "/"), "/tasks/DLQ.%80?", {}),
+    (("redrive", "start", ODD, "--yes", "--vhost", "é"), "vhost=%C3%A9", {"queue": ODD, "vhost": "é"}),
+    (("letters", "work", ODD, "--exec", "true", "--filter", ODD), "/queues/DLQ.%80/receive", {"filter": ODD}),
+    (("letters", "export", "--from", ODD), "/tasks", {"queue": ODD, "kind": "export"}),
+]
+
+
+@pytest.mark.parametrize(("words", "address", "body"), NAMED, ids=lambda value: str(value)[:40])
+def test_a_name_with_bytes_that_are_no_text_reaches_the_router(
+    words: tuple[str, ...], address: str, body: dict[str, Any], refusing: Refusing
+) -> None:
+    """It was "a fault of dlx-router", and `letters work` asked for 60 s whether the router would answer."""
+    assert "cannot be understood" in refused(in_a_process(*words, API_URL=refusing.url))
+    ((asked, document, kind),) = refusing.asked
+    assert address in asked
+    assert kind == ("application/json" if body else None)
+    assert {name: document[name] for name in body} == body

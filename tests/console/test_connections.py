@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from dlx_router.admin.connections import DEADLINE_S
+from dlx_router.console.router_api import ApiError, RouterApi
 from tests.support.eventually import eventually
 from tests.support.plain_http import NO_TLS
 from tools.brokers import free_port
@@ -71,3 +72,31 @@ def _page(web: httpx.Client) -> httpx.Response | None:
         return web.get("/login")
     except httpx.TransportError:
         return None
+
+
+class Silent(httpx.AsyncBaseTransport):
+    """A network on which each request ends like this."""
+
+    def __init__(self, error: httpx.TransportError) -> None:
+        self.error = error
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "advice"),
+    [
+        ("POST", httpx.ReadTimeout("late"), "it may have been done, so look before you do it again"),
+        ("POST", httpx.RemoteProtocolError("cut"), "it may have been done, so look before you do it again"),
+        ("POST", httpx.ConnectError("refused"), "is the router running?"),
+        ("GET", httpx.ReadTimeout("late"), "is the router running?"),
+    ],
+)
+async def test_a_change_that_was_sent_and_not_answered_may_have_been_done(
+    method: str, error: httpx.TransportError, advice: str
+) -> None:
+    router = RouterApi("one", "http://router:9719", Silent(error))
+    with pytest.raises(ApiError) as refused:
+        await router.ask(method, "/tasks", "", body={} if method == "POST" else None)
+    assert refused.value.error.endswith(advice)

@@ -3,6 +3,8 @@
 import asyncio
 import csv
 import io
+import itertools
+import json
 import re
 from html import unescape
 from typing import Any
@@ -17,6 +19,7 @@ from dlx_router.console.app import PAGES, create_app
 from dlx_router.console.forms import MAX_FORM_BYTES
 from dlx_router.console.router_api import MAX_ANSWER_BYTES, RouterApi
 from dlx_router.console.sessions import BEYOND_AT_ONCE, LOGINS
+from tests.admin.test_bodies import explained, of_depth
 from tests.console.liar import LEASE, TOKEN, Liar, browser, console, csrf, logged_in, task
 from tests.console.test_rendering import HOSTILE, TEXTS, Read, parsed
 from tests.journal.conftest import soon
@@ -218,6 +221,52 @@ async def test_a_header_of_a_megabyte_is_shown_by_its_beginning() -> None:
     assert page.status_code == 200
     assert len(page.content) < 400_000
     assert "more characters)" in page.text
+
+
+class Nested(Liar):
+    """A letter with this body."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        super().__init__()
+        self.body = body
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        answer = super().answers(path)
+        for letter in (answer or {}).get("letters", []) if path != "/letters" else []:
+            letter["body"] |= self.body
+        return answer
+
+
+@pytest.mark.parametrize("depth", [64, 65, 900, 955, 1400, 1495])
+async def test_a_letter_whose_json_is_nested_deeply_has_its_page(depth: int) -> None:
+    liar = Nested(explained(stored=("inline", "ab", "application/json", of_depth(depth))))
+    liar.header = "A"
+    async with logged_in(console(liar)) as client:
+        pages = [await client.get(f"/letters/4f2445e91123{part}") for part in ("", "/edit", "?format=json")]
+    assert [page.status_code for page in pages] == [200] * 3
+    assert max(len(page.content) for page in pages) < 10_000_000
+
+
+@pytest.mark.parametrize("depth", [65, 900])
+async def test_a_router_of_before_that_sends_json_of_any_depth_is_shown(depth: int) -> None:
+    liar = Nested({"form": "json", "content": json.loads(of_depth(depth))})
+    async with logged_in(console(liar)) as client:
+        pages = [await client.get(f"/letters/4f2445e91123{part}") for part in ("", "/edit", "?format=json")]
+    assert [page.status_code for page in pages] == [200] * 3
+    assert max(len(page.content) for page in pages) < 10_000_000
+
+
+async def test_a_header_that_is_nested_deeply_is_shown_as_it_is() -> None:
+    class Forged(Liar):
+        def answers(self, path: str) -> dict[str, Any] | None:
+            answer = super().answers(path)
+            for letter in (answer or {}).get("letters", []) if path != "/letters" else []:
+                letter["event"]["headers"] = {f"x-{depth}": "[" * depth + "]" * depth for depth in (30, 900, 5000)}
+            return answer
+
+    async with logged_in(console(Forged())) as client:
+        page = await client.get("/letters/4f2445e91123")
+    assert (page.status_code, "[" * 900 in page.text) == (200, True)
 
 
 async def test_what_a_lease_did_to_a_letter_is_told_and_leads_to_no_task() -> None:
@@ -475,17 +524,71 @@ async def test_more_than_one_letter_goes_only_where_their_number_is_typed() -> N
     assert "dry_run" not in asked
 
 
+def fields_of(page: str, action: str) -> dict[str, str]:
+    """What a browser sends of the form with this in its address, where nobody types; a box that must be is ticked."""
+    elements = Read(page).elements
+    at = next(n for n, (tag, attrs) in enumerate(elements) if tag == "form" and action in (attrs["action"] or ""))
+    inside = itertools.takewhile(lambda element: element[0] != "form", elements[at + 1 :])
+    inputs = [attrs for tag, attrs in inside if tag == "input"]
+    sent = [attrs for attrs in inputs if attrs.get("type") != "checkbox" or {"checked", "required"} & attrs.keys()]
+    return {attrs["name"] or "": attrs.get("value") or "" for attrs in sent}
+
+
+PLANNED: dict[str, Any] = {
+    "canary": {"first": 2, "watch_s": 90.5, "max_dead_percent": 12.5},
+    "ramp": [1.0, 10.0],
+    "ramp_step_s": 10.0,
+    "max_target_depth": 500,
+    "rate": 20.0,
+    "to": {"exchange": "", "routing_key": "other"},
+}
+
+
+@pytest.mark.parametrize("objection", ["", "it has consumers"])
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_dry_run_is_started_as_it_was_asked_and_as_its_command_says(objection: str, *, known: bool) -> None:
+    """Its canary, ramp and bound were shown, and were not in what the button started."""
+    liar = Counted("redrive", 3)
+    liar.objection = objection
+    liar.changed = {"spec": task("q")["spec"] | PLANNED | {"not_a_dead_letter_queue": known}}
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/tasks/5cc63cdf0e4f?vhost=q")).text
+        given = fields_of(page, "/start") | {"letters": "3"}
+        assert (await client.post("/tasks/5cc63cdf0e4f/start?vhost=q", data=given)).status_code == 303
+    ((_, _, asked),) = liar.asked
+    assert {name: asked[name] for name in PLANNED} == PLANNED
+    assert (asked["limit"], asked["not_a_dead_letter_queue"]) == (3, known or bool(objection))
+    lines = [unescape(line) for line in re.findall(r'<p class="shell">.*?<code>(.*?)</code>', page)]
+    params = next(params for line in lines if not (params := parsed(line)).get("dry_run", True))
+    shown = {"first": params["canary"], "watch_s": params["watch"], "max_dead_percent": params["max_dead"]}
+    assert (shown, params["ramp"], params["to_queue"]) == (asked["canary"], "1,10", "other")
+    for name in ("queue", "vhost", "group", "ids", "limit", "rate", "max_target_depth"):
+        assert params[name] == asked[name], name
+    assert (params["filter_"], params["known"]) == (asked["filter"], asked["not_a_dead_letter_queue"])
+
+
+async def test_the_page_of_an_export_shows_a_command_that_takes_no_letter_away() -> None:
+    liar = Liar("q")
+    liar.changed = {"spec": task("q")["spec"] | {"kind": "export", "dry_run": False}}
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/tasks/5cc63cdf0e4f?vhost=q")).text
+    assert "dlx-router letters export --from q" in page
+    assert "redrive start" not in page
+
+
 class Counted(Liar):
     """A dry run of this kind that counted so many letters."""
 
     def __init__(self, kind: str, sent: int) -> None:
         super().__init__("q")
-        self.kind, self.sent = kind, sent
+        self.kind, self.sent, self.objection = kind, sent, "q"
 
     def answers(self, path: str) -> dict[str, Any] | None:
         answer = super().answers(path)
         if answer is not None and path.startswith("/tasks/") and "spec" in answer:
             answer["spec"]["kind"], answer["counts"]["sent"] = self.kind, self.sent
+        if answer is not None and path == "/tasks/preview":
+            answer["objection"] = self.objection
         return answer
 
 

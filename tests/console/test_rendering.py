@@ -22,6 +22,7 @@ from dlx_router.console.forms import moment_field, moment_ms
 from dlx_router.console.pages.overview import BARS, course
 from dlx_router.console.rendering import ago, cut, environment, hexdump, lasting, query, sparkline, when
 from dlx_router.core.printable import printable_lines
+from dlx_router.redrive.task import Kind
 from tests.console.liar import task
 
 HOSTILE = (
@@ -174,16 +175,21 @@ def test_a_course_has_each_moment_of_its_time_once(moments: list[int], since: in
     assert sum(bars) == sum(since <= moment <= until for moment in moments)
 
 
-def parsed(line: str) -> dict[str, Any]:
-    """What the command line would be given: the shown command is a true one."""
-    words = shlex.split(line)
+def resolved(line: str) -> tuple[str, dict[str, Any]]:
+    """Which command the line is, and what it would be given: the shown command is a true one."""
+    words, names = shlex.split(line), list[str]()
     assert words.pop(0) == "dlx-router"
     node: Any = typer.main.get_command(app)
     while isinstance(node, TyperGroup) and words:
-        node = node.commands[words.pop(0)]
+        names.append(words.pop(0))
+        node = node.commands[names[-1]]
     context = node.make_context("x", words)
-    params: dict[str, Any] = context.params
-    return params
+    return " ".join(names), context.params
+
+
+def parsed(line: str) -> dict[str, Any]:
+    """What the command line would be given."""
+    return resolved(line)[1]
 
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20).filter(
@@ -224,6 +230,63 @@ def test_a_canary_and_another_queue_are_in_the_command() -> None:
     assert (params["canary"], params["watch"], params["max_dead"]) == (3, 60.0, 2.5)
     assert (params["to_queue"], params["rate"]) == ("-other", 12.5)
     assert parsed(command("letters", "show", operand="--yes"))["letter"] == "--yes"
+
+
+COMMANDS = {
+    Kind.REDRIVE: "redrive start",
+    Kind.DISCARD: "discard",
+    Kind.PARK: "redrive park",
+    Kind.EXPORT: "letters export",
+}
+OF_AN_EXPORT = {"source": "queue", "condition": "filter_"}  # its options, as other commands call them
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_each_kind_of_task_has_its_own_command(kind: Kind) -> None:
+    """The page of an export showed one that sends all letters back."""
+    wanted = {"queue": "q", "ids": ["4f", "5a"], "group": "g1-1", "limit": 7}
+    spec = task("v")["spec"] | wanted | {"kind": kind.value, "filter": "size > 1", "dry_run": False}
+    name, params = resolved(task_command(spec | {"not_a_dead_letter_queue": True}))
+    params = {OF_AN_EXPORT.get(name, name): value for name, value in params.items() if value is not None}
+    expected = wanted | {"filter_": "size > 1", "vhost": "v", "known": True}
+    assert name == COMMANDS[kind]
+    assert {name: params[name] for name in expected} == expected
+
+
+def test_an_edit_is_shown_as_one_with_places_to_fill_in() -> None:
+    spec = task("v")["spec"] | {"ids": ["-4f"], "group": "", "filter": "", "dry_run": False, "queue": "q"}
+    name, params = resolved(task_command(spec | {"edit": {"headers": ["x-a", "x b"], "body_bytes": 7}}))
+    assert (name, params["letter"], params["queue"], params["vhost"]) == ("edit", "-4f", "q", "v")
+    assert (params["body"], params["headers"]) == ("FILE", ["x-a=VALUE", "x b=VALUE"])
+    elsewhere = {"edit": {"headers": ["x-a"], "body_bytes": None}, "to": {"exchange": "", "routing_key": "other"}}
+    params = parsed(task_command(spec | elsewhere))
+    assert (params["body"], params["to_queue"]) == (None, "other")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kind": "unheard-of"},
+        {"kind": "export", "dry_run": True},
+        {"kind": "discard", "max_target_depth": 9},
+        {"kind": "park", "ramp": [1.0]},
+        {"ramp": [1.0], "ramp_step_s": 5.0},
+        {"to": {"exchange": "", "routing_key": ""}},
+        {"edit": {"headers": [], "body_bytes": 1}, "to": {"exchange": "x", "routing_key": "k"}},
+    ],
+    ids=str,
+)
+def test_where_no_command_says_the_same_none_is_shown(given: dict[str, Any]) -> None:
+    spec = task("q")["spec"] | {"dry_run": False} | given
+    assert task_command(spec) == ""
+    shell = environment().from_string('{% from "parts.html" import shell %}{{ shell(command) }}')
+    assert shell.render(command=task_command(spec)).strip() == ""
+
+
+def test_a_pace_is_shown_to_its_last_digit() -> None:
+    spec = task("q")["spec"] | {"rate": 12_345.678, "ramp": [1.0, 0.25], "max_target_depth": 1_000_000}
+    params = parsed(task_command(spec))
+    assert (params["rate"], params["ramp"], params["max_target_depth"]) == (12_345.678, "1,0.25", 1_000_000)
 
 
 def test_every_template_is_well_formed_and_runs_nothing_of_its_own() -> None:

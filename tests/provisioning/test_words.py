@@ -102,3 +102,16 @@ def test_destroy_keeps_the_journal_unless_it_is_told(
     removal = commands.run("destroy", "--with-journal")
     assert (removal.returncode, f"- queue {JOURNAL}" in removal.stdout) == (0, True), removal.stdout + removal.stderr
     assert commands.vhost.queues() == ["DLQ.orders.new", "orders.new"]
+
+
+@pytest.mark.usefixtures("newest")
+def test_whoever_is_asked_has_seen_what_would_change_where_the_answer_is_json_too(commands: Commands) -> None:
+    """`apply --json` asked "make 4 changes?" of somebody who had seen none of them."""
+    code, screen = at_terminal(commands, "n", "apply", "--json")
+    plan, _, rest = screen.partition("[y/N]")
+    assert (code, commands.policies()) == (1, {}), screen
+    assert ("+ queue dlx-router.inbox" in plan, "+ policy dlx-router.own" in plan) == (True, True), screen
+    assert "nothing was changed" in rest
+    code, screen = at_terminal(commands, "", "apply", "--json", "--yes")
+    document = json.loads(screen)
+    assert (code, "[y/N]" in screen, len(document["vhosts"])) == (0, False, 1), screen

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dlx_router.core.nested_json import is_deep
 from dlx_router.index.rows import LYING
 from dlx_router.journal.fields import FINAL_KINDS
 from dlx_router.journal.privacy import INLINE_BYTES
@@ -18,7 +19,10 @@ _TO_COME: Final = "`journal: {body: final}` shows it of letters to come"
 
 
 def body_of(letter: Mapping[str, Any], *, as_hex: bool) -> dict[str, Any]:
-    """The body by its content type: JSON as such, text as text, all else in hex. `letter`: as the index knows it."""
+    """The body by its content type: JSON as such, text as text, all else in hex. `letter`: as the index knows it.
+
+    JSON that is nested more deeply than people read it is text.
+    """
     mode, sha256, kind, content = letter["stored"] or (None, None, None, None)
     body = {"content_type": kind, "sha256": sha256, "why": None, "is_whole": mode == "inline"}
     if content is None:
@@ -117,7 +121,8 @@ def _shown(content: bytes, kind: str) -> tuple[str, Any]:
         except (ValueError, RecursionError):
             pass
         else:
-            return "json", document
+            if not is_deep(document):
+                return "json", document
     if is_json or not kind or kind.startswith(_TEXTS):
         try:
             return "text", content.decode()

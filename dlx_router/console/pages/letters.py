@@ -164,7 +164,7 @@ def _value(raw: object) -> str:
     """A header's value: the journal has it as JSON in text."""
     try:
         value = json.loads(raw) if isinstance(raw, str) else raw
-    except ValueError:
+    except (ValueError, RecursionError):
         value = raw
     return plain(value)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from dlx_router.console.asking import Asked
-from dlx_router.console.command_lines import command, task_command
+from dlx_router.console.command_lines import command, number, task_command
 from dlx_router.console.forms import Form, FormError
 from dlx_router.console.pages.overview import AT_WORK
 from dlx_router.console.rendering import quoted
@@ -19,6 +19,9 @@ COLUMNS: Final = [
 GROUPS: Final = ["group", "failed_queue", "reason", "letters"]
 KINDS: Final = {"redrive": "send back", "park": "put into parking", "discard": "delete for good"}
 VERBS: Final = ("pause", "resume", "cancel")
+RATE: Final = 50.0  # letters a second, where a dry run says none
+WATCH_S: Final = 60.0
+_KEPT: Final = ("ramp", "ramp_step_s", "max_target_depth")  # of a dry run, in what it starts
 VALUES: Final[Values] = {
     "queue": lambda row: row["spec"]["queue"],
     "state": lambda row: row["state"],
@@ -103,10 +106,36 @@ async def task(asked: Asked) -> Response:
         whole=_whole(status),
         came_back=status.get("came_back"),
         needs_number=_needs_number(status),
+        fields=_fields(spec),
+        ramp=", ".join(map(number, spec.get("ramp") or ())),
+        max_target_depth=spec.get("max_target_depth"),
         command=task_command(spec),
-        start_command=task_command({**spec, "dry_run": False, "rate": 50}),
+        start_command=task_command(_as_rendered(status, preview)),
         verbs={verb: command("redrive", verb, operand=status["id"]) for verb in VERBS},
     )
+
+
+def _kept(spec: dict[str, Any]) -> dict[str, Any]:
+    """What the form has no field for, and a dry run says."""
+    return {name: spec[name] for name in _KEPT if spec.get(name)}
+
+
+def _fields(spec: dict[str, Any]) -> dict[str, str]:
+    """What the form has in its fields at first: what the dry run says."""
+    canary = spec["canary"]
+    fields = {"rate": number(spec["rate"] or RATE), "canary": "", "watch": number(WATCH_S), "max_dead": "0"}
+    if canary:
+        fields |= {"canary": str(canary["first"]), "watch": number(canary["watch_s"])}
+        fields["max_dead"] = number(canary["max_dead_percent"])
+    return fields
+
+
+def _as_rendered(status: dict[str, Any], preview: dict[str, Any] | None) -> dict[str, Any]:
+    """What the form starts where nobody changes a field of it; an objection has to be agreed to."""
+    spec = status["spec"]
+    known = spec["not_a_dead_letter_queue"] or bool(preview and preview["objection"])
+    changed = {"dry_run": False, "limit": _meant_letters(status), "rate": spec["rate"] or RATE}
+    return {**spec, **changed, "not_a_dead_letter_queue": known}
 
 
 def _meant_letters(status: dict[str, Any]) -> int:
@@ -140,11 +169,11 @@ async def start(asked: Asked) -> Response:
         raise FormError(f"letters: type {meant}, the number that was counted; nothing was started", 422)
     wanted: dict[str, Any] = {name: spec[name] for name in ("vhost", "queue", "kind", "cutoff_ms")}
     wanted |= {name: spec[name] for name in ("ids", "group", "filter", "to") if spec[name]}
-    wanted |= {"rate": form.number("rate", 50.0), "not_a_dead_letter_queue": form.ticked("known")}
+    wanted |= _kept(spec) | {"rate": form.number("rate", RATE), "not_a_dead_letter_queue": form.ticked("known")}
     wanted["limit"] = meant
     if first := form.whole("canary"):
         dead = form.number("max_dead")
-        wanted["canary"] = {"first": first, "watch_s": form.number("watch", 60.0), "max_dead_percent": dead}
+        wanted["canary"] = {"first": first, "watch_s": form.number("watch", WATCH_S), "max_dead_percent": dead}
     started = await asked.change("POST", "/tasks", wanted)
     return asked.go(asked.path("/tasks", started["id"], vhost=spec["vhost"]))
 
