@@ -25,21 +25,21 @@ from dlx_router.spark.archive.layout import Archive, Part
 _KEYS: Final = ["event_date", "seg"]
 
 
-def require(archive: Archive) -> None:
+def require(root: Path) -> None:
     """ArchiveError where delta-rs is not installed, or cannot make a table of this folder."""
     if find_spec("deltalake") is None:
         raise ArchiveError("a Delta table needs the extra `spark-delta`: pip install '.[spark-delta]' in a clone")
-    folder = str(archive.root.resolve())
+    folder = str(root.resolve())
     if unquote(folder) != folder:  # it would write one folder and read another
         why = "delta-rs reads % and two digits in a path as one character"
-        raise ArchiveError(f"{folder}: {why}; an archive that is a Delta table needs a folder of another name")
+        raise ArchiveError(f"{folder}: {why}; a Delta table needs a folder of another name")
 
 
 def is_wanted(archive: Archive) -> bool:
     """Whether the archive is a Delta table already. ArchiveError where it is, and delta-rs cannot write it."""
     if not (archive.root / "_delta_log").exists():
         return False
-    require(archive)
+    require(archive.root)
     return True
 
 
@@ -51,7 +51,7 @@ def mirror(archive: Archive, *, by_file: bool = False) -> tuple[int, int]:
     """
     from deltalake.exceptions import DeltaError  # noqa: PLC0415 - an extra
 
-    require(archive)
+    require(archive.root)
     try:
         with awaited(archive.root / "_delta.lock"):  # ingest and compact may both come here: one looks after the other
             return _mirrored(archive, by_file=by_file)
