@@ -206,7 +206,10 @@ def _struct(readers: Mapping[str, _Reader]) -> _Reader:
 
 def _map(value: Any, odd: list[None]) -> list[tuple[str | None, str | None]] | None:  # noqa: ANN401 - JSON
     members = value if isinstance(value, dict) else _other(value, odd)
-    return None if members is None else [(_text(name, odd), _text(member, odd)) for name, member in members.items()]
+    if members is None:
+        return None
+    read = {_text(name, odd): _text(member, odd) for name, member in members.items()}  # names may be equal as text
+    return [*read.items()]
 
 
 def _list(reader: _Reader) -> _Reader:
