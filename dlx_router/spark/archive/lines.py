@@ -149,8 +149,8 @@ def group(values: Values, error: Mapping[str, Any] | None = None) -> Fingerprint
     return fingerprint(values["vhost"], queue, reason, error_type=kind, frame=frame, message=message or "")
 
 
-def table(rows: Sequence[Row], ingest_ts: int) -> pa.Table:
-    """Rows of events as columns of `FILE`; `ingest_ts`: microseconds."""
+def table(rows: Sequence[Row], ingest_ts: int | None) -> pa.Table:
+    """Rows of events as columns of `FILE`; `ingest_ts`: microseconds, None of what was read from no stream."""
     events = [entry.values for entry in rows]
     groups = [group(event) for event in events]
     computed: dict[str, Any] = {
