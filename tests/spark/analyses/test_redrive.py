@@ -374,6 +374,14 @@ def test_the_ledger_says_which_letter_of_a_plan_was_spoilt_and_the_others_go_onc
         assert amqp.depth(QUEUE) == 239
 
 
+def test_letters_that_nobody_signed_are_left_out_where_the_condition_says_so(events: DataFrame, tmp_path: Path) -> None:
+    """As docs/pipeline-analyses.md says."""
+    dead = events.where(f"kind = 'dead_lettered' and failed_queue = '{QUEUE}'").limit(3)
+    forged = dead.limit(1).withColumn("signature", f.lit("none")).withColumn("id", f.lit("f" * 32))
+    choice, both = Choice(where="signature = 'ok'"), dead.unionByName(forged)
+    assert freeze(both, choice, tmp_path / "p", redrive_id="r-9", as_of_ms=AS_OF_MS).letters == 3
+
+
 def test_an_event_without_a_failed_queue_is_in_no_plan(events: DataFrame, tmp_path: Path) -> None:
     """Anybody may write one; its queue could not be sorted among the others."""
     dead = events.where(f"kind = 'dead_lettered' and failed_queue = '{QUEUE}'").limit(3)
