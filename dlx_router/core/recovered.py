@@ -32,8 +32,11 @@ REFUSED: Final = "refused"
 OPEN: Final = "open"
 UNDECIDED: Final = (OPEN, "held")  # neither helped nor lost
 _MANY: Final = 1_000_000  # deliveries without end reach the cap
-_LATEST_MS: Final = 253_402_300_800_000  # the year 10000; `due_ms` may be any number that somebody wrote into a stream
-_GIVEN_BACK: Final = "CASE kind WHEN 'retried' THEN coalesce(due_ms, ts_ms) WHEN 'redriven' THEN ts_ms END"
+_LATEST_MS: Final = 253_402_300_800_000  # the year 10000; a time may be any number that somebody wrote into a stream
+_DUE: Final = f"due_ms BETWEEN 0 AND {_LATEST_MS}"
+_GIVEN_BACK: Final = (
+    f"CASE kind WHEN 'retried' THEN CASE WHEN {_DUE} THEN due_ms ELSE ts_ms END WHEN 'redriven' THEN ts_ms END"
+)
 
 
 def window_ms(longest_wait_ms: int) -> int:
@@ -42,9 +45,12 @@ def window_ms(longest_wait_ms: int) -> int:
 
 
 def given_back_ms(kind: str, ts_ms: int, due_ms: int | None) -> int | None:
-    """When an event gives (or will give) its letter back to the failed queue; None: it does not."""
+    """When an event gives (or will give) its letter back to the failed queue; None: it does not.
+
+    At once, where its `due_ms` is no time.
+    """
     if kind == "retried":
-        return ts_ms if due_ms is None else due_ms
+        return ts_ms if due_ms is None or not 0 <= due_ms <= _LATEST_MS else due_ms
     return ts_ms if kind == "redriven" else None
 
 
@@ -77,7 +83,12 @@ def wait_sql() -> str:
 
     Nor does one whose `due_ms` is no time: arithmetic with it would end every query that reads it.
     """
-    return f"(CASE WHEN kind = 'retried' AND due_ms BETWEEN 0 AND {_LATEST_MS} THEN due_ms - ts_ms END)"
+    return f"(CASE WHEN kind = 'retried' AND {_DUE} THEN due_ms - ts_ms END)"
+
+
+def first_death_sql() -> str:
+    """The column `first_death_ms`; null where it is no time, as in `wait_sql`."""
+    return f"(CASE WHEN first_death_ms BETWEEN 0 AND {_LATEST_MS} THEN first_death_ms END)"
 
 
 def given_back_sql() -> str:

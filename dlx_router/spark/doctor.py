@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -42,16 +42,25 @@ class Check:
 
 
 def checks(
-    archive: Path | None, connection: str, streams: str, *, master: str | None, remote: str | None
+    archive: Path | None,
+    connection: str,
+    streams: str,
+    *,
+    source: Mapping[str, str],
+    master: str | None,
+    remote: str | None,
 ) -> Iterator[Check]:
-    """Every check, as it is made; later ones are left out where earlier ones make them pointless."""
+    """Every check, as it is made; later ones are left out where earlier ones make them pointless.
+
+    `source`: more options of the source, by which the broker is asked.
+    """
     earlier = [_python(), *map(_package, PACKAGES)]
     if not remote:
         earlier.append(_java())
     yield from earlier
     if all(check.state is not State.FAIL for check in earlier):
         yield _session(master, remote)
-        yield _broker(connection, streams)
+        yield _broker(connection, streams, source)
     yield _key()
     if archive is not None:
         yield _folder(archive)
@@ -100,7 +109,7 @@ def _session(master: str | None, remote: str | None) -> Check:
     return _tried("spark", start)
 
 
-def _broker(connection: str, streams: str) -> Check:
+def _broker(connection: str, streams: str, source: Mapping[str, str]) -> Check:
     kind, _, where = connection.partition(":")
     if kind == "env" and where not in os.environ:
         return Check("broker", State.NOTE, f"not asked: {where} is not set; it holds the AMQP URL for ingest")
@@ -108,7 +117,7 @@ def _broker(connection: str, streams: str) -> Check:
     def ask() -> str:
         from dlx_router.spark.options import Options  # noqa: PLC0415 - as above
 
-        options = Options.read({"connection": connection, "streams": streams})
+        options = Options.read({**source, "connection": connection, "streams": streams})
         with options.connect() as link:
             probes = {stream: link.probe(stream) for stream in options.streams}
         return ", ".join(f"{stream}: offsets {now.begin} to {now.end}" for stream, now in probes.items())

@@ -10,20 +10,21 @@ from pamqp import commands
 from dlx_router.core.settlement import Confirms
 from dlx_router.spark.amqp import Connection, StreamError
 from dlx_router.wire import frames, properties, stamp, table
+from dlx_router.wire.errors import FrameTooLarge
 
 WINDOW: Final = 1000
 CONFIRMED: Final = "confirmed"
 RETURNED: Final = "returned"
 NACKED: Final = "nacked"
 IN_DOUBT: Final = "in doubt"
-_LARGEST_FRAME: Final = 131_072
+LARGEST_FRAME: Final = 131_072  # where the broker was not told otherwise
 _WRITE_BYTES: Final = 32_768  # so much goes to the socket at once, or what there is before it is waited for
 _Bind: Final = frames.lenient(commands.Queue.Bind)
 _pack_number: Final = struct.Struct(">q").pack
 
 
 class Outgoing(NamedTuple):
-    """A message to be sent; `properties` go around the headers, see `section`. `tag` names it in the answers."""
+    """A message to be sent; `properties` go around the headers. `tag` names it in the answers."""
 
     tag: Any
     exchange: bytes
@@ -32,16 +33,20 @@ class Outgoing(NamedTuple):
     properties: dict[str, Any]
     body: bytes
 
-    def section(self, stamp: bytes) -> bytes:
-        """The property section with the number that tells a return apart."""
-        return properties.build(headers=self.headers + stamp, **self.properties)
+    def encoded(self, channel: int, number: int, frame_max: int) -> bytes:
+        """The frames, with the `number` that tells a return apart.
+
+        FrameTooLarge, and LookupError, ValueError or struct.error of values that AMQP does not have.
+        """
+        section = properties.build(headers=self.headers + table.PUB_PREFIX + _pack_number(number), **self.properties)
+        return frames.publish(channel, self.exchange, self.routing_key, section, self.body, frame_max)
 
 
 class Publishing(Connection):
     """A connection with one channel that publishes. StreamError as of its parent, while nothing is in doubt."""
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as the parent
-        self._frame_max = _LARGEST_FRAME
+        self._frame_max = LARGEST_FRAME
         self._unsent = bytearray()
         super().__init__(*args, **options)
         self._confirms: Confirms[Any] = Confirms()
@@ -52,7 +57,7 @@ class Publishing(Connection):
     def _await(self, answer: type[Any]) -> Any:  # noqa: ANN401 - as the parent
         reply = super()._await(answer)
         if isinstance(reply, commands.Connection.Tune):
-            self._frame_max = reply.frame_max or _LARGEST_FRAME
+            self._frame_max = reply.frame_max or LARGEST_FRAME
         return reply
 
     def bind(self, queue: str, exchange: str, key: str) -> None:
@@ -62,7 +67,8 @@ class Publishing(Connection):
     def publish(self, messages: Iterable[Outgoing], rate: float = 0.0) -> Iterator[tuple[Any, str]]:
         """Send all, at most `rate` a second (0: no limit) → (tag, confirmed, returned, nacked or in doubt) of each.
 
-        A connection that breaks ends it: what was sent and not answered is in doubt, what was not sent is not told.
+        What no frame of this connection holds is told as that, and the others are sent. A connection that breaks ends
+        it: what was sent and not answered is in doubt, what was not sent is not told.
         """
         began, sent = time.monotonic(), 0
         try:
@@ -73,7 +79,10 @@ class Publishing(Connection):
                 if rate and (ahead := began + sent / rate - time.monotonic()) > 0:
                     self._flush()
                     time.sleep(ahead)
-                self._write(message)
+                try:
+                    self._write(message)
+                except FrameTooLarge as error:
+                    yield message.tag, f"too large: {error}"
                 sent += 1
             self._flush()
             while len(self._confirms):
@@ -82,9 +91,7 @@ class Publishing(Connection):
             yield from ((tag, IN_DOUBT) for tag in self._confirms.in_doubt())
 
     def _write(self, message: Outgoing) -> None:
-        stamp = table.PUB_PREFIX + _pack_number(self._confirms.next_number)
-        section = message.section(stamp)
-        data = frames.publish(self._out, message.exchange, message.routing_key, section, message.body, self._frame_max)
+        data = message.encoded(self._out, self._confirms.next_number, self._frame_max)
         self._confirms.publish(message.tag)
         self._unsent += data
         if len(self._unsent) >= _WRITE_BYTES:

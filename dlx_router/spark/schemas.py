@@ -122,7 +122,7 @@ PLACE_COLUMNS: Final[Columns] = (
     ("offset", _LONG, "offset of the message that had it"),
     ("idx", _INT, "its line in that message, from 0; (stream, offset, idx) is unique in raw"),
     ("event_ts", t.TimestampType(), "`ts_ms` as a timestamp, UTC"),
-    ("ingest_ts", t.TimestampType(), "when it was read from the stream"),
+    ("ingest_ts", t.TimestampType(), "when it was read from the stream; null of a loss that was accepted"),
 )
 ADDED_COLUMNS: Final[Columns] = (
     ("error_template", _TEXT, "the error without what differs from letter to letter"),

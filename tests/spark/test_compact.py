@@ -183,7 +183,7 @@ def test_every_event_of_a_persons_letters_is_erased_from_the_disk(book: Book) ->
     for killed in (whole.with_name("seg=c-killed"), book.archive.compacting / "c-killed"):  # before or after its note
         shutil.copytree(whole, killed)
     assert erase(book.spark, book.archive.root, "props.user_id = 'anna'") == Erased(1, 3, 0)
-    assert book.letters() == ["b", "b"]
+    assert book.letters() == ["b"]  # what came again stands in the day before, as `compact` would have left it
     left = b"".join(file.read_bytes() for file in book.archive.root.rglob("*.parquet"))
     assert b"aaaaaaaa" not in left
     assert b"bbbbbbbb" in left

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dlx_router.broker.address import Tls
+from dlx_router.cli.pipeline.names import tls_options
 from dlx_router.spark.amqp import Connection, StreamError
 from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.archive.layout import Archive
+from dlx_router.spark.doctor import State, _broker
 from dlx_router.wire.address import parse
 from tests.journal.journal_samples import line
 from tests.spark.conftest import Stream
+from tests.spark.test_command import pipeline
 from tests.support.certificates import Authority
 from tests.support.client import Client
 from tools import brokers
@@ -72,5 +75,18 @@ def test_tls_is_verified_and_a_wrong_name_is_refused(broker: brokers.Broker, tmp
             Connection(parse(node.amqps_url), Tls(str(authority.certificate), server_name="elsewhere"))
         with pytest.raises(StreamError, match=r"certificate verify failed"):
             Connection(parse(node.amqps_url))
+        _is_reached_by_the_settings_of_the_router(node.amqps_url, str(authority.certificate), tmp_path / "archive")
     finally:
         node.close()
+
+
+def _is_reached_by_the_settings_of_the_router(url: str, ca: str, archive: Path) -> None:
+    """By ingest and by doctor."""
+    settings = {"DLX_ROUTER_AMQP_URL": url, "DLX_ROUTER_TLS_CA": ca}
+    done = pipeline("ingest", "--archive", str(archive), "--streams", "s", **settings)
+    assert done.stdout.startswith("1 segment, 0 events, 1 line that is no event"), done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        check = _broker("env:DLX_ROUTER_AMQP_URL", "s", tls_options())
+    assert (check.state, check.said) == (State.OK, "s: offsets 0 to 1")

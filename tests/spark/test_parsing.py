@@ -35,6 +35,14 @@ def event(row: Row) -> dict[str, Any]:
     return {name: row[name] for name in schemas.EVENT.names if row[name] is not None or name == "first"}
 
 
+def test_what_is_read_again_says_when_it_was_read_first() -> None:
+    """A time of now would say that the journal is known until now: fast rows, slow ones and lines that are none."""
+    bodies = [line(), rows_of([line(), line()]), b"x\n"]
+    parsed = rows(*bodies, read_ms=NOW)
+    assert len(parsed) == 4
+    assert {row["ingest_ts"] for row in parsed} == {datetime.fromtimestamp(NOW / 1000, UTC)}
+
+
 @law
 @given(st.lists(st.tuples(any_letter, any_ruling, some_props, st.floats(-1, 1)), min_size=1, max_size=20))
 @example([(letter(), RULING, {"priority": 5}, 0.0)])  # a column has all properties, and null where none was set

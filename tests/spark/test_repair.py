@@ -22,10 +22,11 @@ from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.archive.layout import Entry
 from dlx_router.spark.archive.repair import accept, from_stream, repair
 from dlx_router.spark.archive.verify import verify
+from dlx_router.spark.report import by_duckdb
 from dlx_router.spark.tables.database import fold, opened
 from tests.journal.journal_samples import line
 from tests.spark.conftest import Stream
-from tests.spark.tables.scene import Written, event
+from tests.spark.tables.scene import HOUR_MS, MONDAY_MS, Written, event
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,6 +155,24 @@ def test_an_accepted_loss_is_told_wherever_gaps_are(made: Written, harm: Callabl
     assert command(root, "report", "--since", "2026-01-01", "--out", str(page)).returncode == 0
     assert "2 events of this time are missing in the journal, or lost from the archive" in page.read_text()
     assert accept(root, [name], fold) == [loss]  # once more: nothing is left to be done
+
+
+def known(made: Written) -> tuple[int, list[tuple[Any, ...]]]:
+    """Until when the archive tells everything, and what became of its letters."""
+    with by_duckdb.opened(made.archive.root) as opened:
+        return opened.complete_ms, asked(made, "SELECT id, outcome FROM letters ORDER BY id")
+
+
+def test_a_loss_that_is_accepted_does_not_say_that_the_journal_is_known_until_now(made: Written) -> None:
+    """It had the time of its acceptance, and letters that were open became recovered."""
+    at_ms = MONDAY_MS + (49 + 200) * HOUR_MS  # when the newest event of the scene was read
+    ingest_ts = datetime.fromtimestamp(at_ms / 1000, UTC)
+    made.put(event("open", 0, kind="retried", ts_ms=at_ms - HOUR_MS // 2, ingest_ts=ingest_ts))
+    complete_ms, letters = known(made)
+    assert (complete_ms, ("open", "open") in letters) == (at_ms, True)
+    lose(folder_of(made, MONDAY))
+    accept(made.archive.root, [str(folder_of(made, MONDAY))], fold)
+    assert known(made) == (complete_ms, [row for row in letters if row[0] != "a"])
 
 
 def test_doctor_tells_what_is_lost_and_what_was_accepted(made: Written) -> None:
@@ -319,6 +338,7 @@ def test_what_the_stream_still_has_is_read_again(
     made = Written(root)
     lost = [part.folder for part in made.archive.parts()][1:3]
     before = asked(made, 'SELECT stream, "offset", idx, event_id FROM raw_events ORDER BY ALL')
+    (complete_ms, letters), read_ms = known(made), made.archive.entries()[-1].written_ms
     for folder in lost:
         harm(folder)
     read = from_stream({"connection": connection})
@@ -328,6 +348,8 @@ def test_what_the_stream_still_has_is_read_again(
     assert verify(root, deep=True).findings == ()
     assert delta.mirror(made.archive) == delta.mirror(made.archive, by_file=True) == (0, 0)
     assert repair(root, read, fold).restored == ()
+    assert complete_ms <= known(made)[0] <= read_ms
+    assert known(made)[1] == letters
     assert compact(fold, root, AT_ONCE).left == ()
     tell(stream, range(200, 203))
     assert ingest(None, job).events == 3

@@ -12,6 +12,7 @@ from typing import Annotated, Final, NoReturn, ParamSpec
 import typer
 
 from dlx_router.cli import output
+from dlx_router.cli.pipeline.names import tls_options
 
 app = typer.Typer(
     help="The journal's archive on Spark: ingest, analyses, backtests, bulk redrive.", no_args_is_help=True
@@ -79,7 +80,7 @@ def doctor(
 
     failed = False
     given = (archive, connection or default_connection(), streams or default_streams())
-    for check in checks(*given, master=master, remote=remote):
+    for check in checks(*given, source=tls_options(), master=master, remote=remote):
         output.say(f"{check.state:<5} {check.name:<8} {check.said}", hang=15)
         failed |= check.state is State.FAIL
     return output.FINDINGS if failed else output.OK
@@ -118,8 +119,7 @@ def ingest(  # noqa: PLR0913 - options
         return output.WRONG_USE
     from dlx_router.cli.pipeline import run_ingest  # noqa: PLC0415 - see the module
 
-    key_file = {"provenanceKeyFile": path} if (path := os.environ.get(KEY_FILE)) else {}
-    given = {**key_file, **_pairs(options or []), "failOnDataLoss": str(fail_on_data_loss).lower()}
+    given = {**_source(options), "failOnDataLoss": str(fail_on_data_loss).lower()}
     return run_ingest.run(
         root=archive,
         connection=connection or default_connection(),
@@ -132,6 +132,12 @@ def ingest(  # noqa: PLR0913 - options
         master=master,
         remote=remote,
     )
+
+
+def _source(written: list[str] | None) -> dict[str, str]:
+    """Options of the source: what --option says, and for the rest what the router's settings say."""
+    key_file = {"provenanceKeyFile": path} if (path := os.environ.get(KEY_FILE)) else {}
+    return {**tls_options(), **key_file, **_pairs(written or [])}
 
 
 def _pairs(written: list[str]) -> dict[str, str]:
@@ -192,8 +198,7 @@ def repair(
     Archive(archive).require_folder()
     if accept_loss:
         return run_repair.accept_losses(archive, accept_loss)
-    key_file = {"provenanceKeyFile": path} if (path := os.environ.get(KEY_FILE)) else {}
-    source = {**key_file, **_pairs(options or []), "connection": connection or default_connection()}
+    source = {**_source(options), "connection": connection or default_connection()}
     return run_repair.run(archive, source, keep_lines=keep_lines)
 
 

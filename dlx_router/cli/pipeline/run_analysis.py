@@ -1,6 +1,5 @@
 """What a bulk redrive does, and how every command reaches its events, once it is clear that Spark is wanted."""
 
-import os
 import secrets
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from pyspark.sql import functions as f
 
 from dlx_router.cli import output
 from dlx_router.cli.pipeline.moments import times, without_events
-from dlx_router.cli.pipeline.names import prefix
+from dlx_router.cli.pipeline.names import prefix, tls_options
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
@@ -110,16 +109,11 @@ def vhosts(events: DataFrame) -> list[str]:
 def way_of(connection: str, key_file: str, rate: float) -> Way:
     """How letters are sent from here. Raises OptionError where the connection is no reference."""
     ours = prefix()
-    tls = {
-        option: os.environ.get(f"DLX_ROUTER_{name}", "")
-        for option, name in (("tlsCa", "TLS_CA"), ("tlsCert", "TLS_CERT"), ("tlsKey", "TLS_KEY"),
-                             ("tlsServerName", "TLS_SERVER_NAME"))
-    }  # fmt: skip
     try:
         from_file(Path(key_file))
     except KeyFileError as error:
         raise OptionError(str(error)) from None
-    options = Options.read({"connection": connection, "streams": f"{ours}.journal", **tls})
+    options = Options.read({"connection": connection, "streams": f"{ours}.journal", **tls_options()})
     return Way(options, str(Path(key_file).absolute()), ours, rate)
 
 

@@ -16,6 +16,7 @@ from dlx_router.core.recovered import (
     SILENT,
     WAITS,
     fate_sql,
+    first_death_sql,
     given_back_sql,
     try_sql,
     wait_sql,
@@ -89,7 +90,7 @@ def letters(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     latest = f.max_by(_facts(), _order())
     grouped = speaking.groupBy(*KEY).agg(
         latest.alias("last"),
-        f.min("first_death_ms").alias("first_death_ms"),
+        f.min(f.expr(first_death_sql())).alias("first_death_ms"),
         f.sum((is_death() & (f.col("kind") != "held")).cast("long")).alias("deaths"),
         f.max("redrives").alias("redrives"),
         f.max("redrive_id").alias("redrive_id"),
@@ -125,7 +126,8 @@ def _walked(events: DataFrame) -> DataFrame:
     whole = own.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     steps = events.where(_speaks())
     return steps.select(
-        *(name for name in NEEDED if name not in {"event_id", "cause"}),
+        *(name for name in NEEDED if name not in {"event_id", "cause", "first_death_ms"}),
+        f.expr(first_death_sql()).alias("first_death_ms"),
         f.col("ts_ms").alias("decided_ms"),
         f.expr(given_back_sql()).alias("given_back_ms"),
         f.lead("kind").over(own).alias("next_kind"),

@@ -17,6 +17,7 @@ from dlx_router.core.recovered import (
     UNDECIDED,
     WAITS,
     fate_sql,
+    first_death_sql,
     given_back_sql,
     try_sql,
     wait_sql,
@@ -39,8 +40,8 @@ NAMED: Final = ("vhost", "failed_queue", "reason", "kind", "fingerprint", "redri
 """Columns of few values: as numbers (ENUM) they are compared and grouped in a third of the time."""
 
 EVENTS: Final = f"""
-SELECT id, vhost, failed_queue, reason, kind, attempts, redrives, redrive_id, ts_ms, due_ms, first_death_ms,
-  fingerprint, signature, events,
+SELECT id, vhost, failed_queue, reason, kind, attempts, redrives, redrive_id, ts_ms, due_ms,
+  {first_death_sql()} AS first_death_ms, fingerprint, signature, events,
   id IS NOT NULL AND observed IS NULL AS is_of_letter, hash(id, failed_queue, vhost) AS letter, {STEP} AS step
 FROM events
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.spark.archive import bad_lines
-from dlx_router.spark.archive.files import removed, token
+from dlx_router.spark.archive.files import token
 from dlx_router.spark.archive.folding import Fold, alone, drop_old, folded, mirrored, near
 from dlx_router.spark.archive.layout import Archive, Day, Entry, Part
 from dlx_router.spark.archive.lookback import LOOKBACK_DAYS
@@ -113,7 +113,10 @@ def _tomorrow(today: date) -> str:
 
 
 def _expire(archive: Archive, now: datetime, keep: timedelta) -> int:
-    """Forget the days that are older, and those ahead that were compacted so long ago; how many there were."""
+    """Forget the days that are older, and those ahead that were compacted so long ago; how many there were.
+
+    `drop_old` deletes their files.
+    """
     before = now.date() - keep
     state, limit = archive.state(), before.isoformat()
     ahead = _forget_ahead(archive, _tomorrow(now.date()), int((now - keep).timestamp() * 1000))
@@ -123,9 +126,6 @@ def _expire(archive: Archive, now: datetime, keep: timedelta) -> int:
     for day in archive.days().values():
         if day.date < limit:
             archive.forget(archive.day(day.date))
-    for folder in [*archive.root.glob("raw/event_date=*"), *archive.root.glob("events/event_date=*")]:
-        if folder.name.partition("=")[2] < limit:
-            removed(folder)
     bad_lines.blank(archive, until_ms=int(datetime.combine(before, datetime.min.time(), UTC).timestamp() * 1000))
     return len(dates) + ahead
 

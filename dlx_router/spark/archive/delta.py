@@ -6,43 +6,62 @@ VACUUM deletes what the log does not name.
 """
 
 import json
-import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from dlx_router.spark import schemas
-from dlx_router.spark.archive.files import ArchiveError
+from dlx_router.spark.archive.files import ArchiveError, awaited
 from dlx_router.spark.archive.layout import Archive, Part
 
 _KEYS: Final = ["event_date", "seg"]
 
 
-def require() -> None:
-    """ArchiveError where delta-rs is not installed."""
+def require(root: Path) -> None:
+    """ArchiveError where delta-rs is not installed, or cannot make a table of this folder."""
     if find_spec("deltalake") is None:
         raise ArchiveError("a Delta table needs the extra `spark-delta`: pip install '.[spark-delta]' in a clone")
+    folder = str(root.resolve())
+    if unquote(folder) != folder:  # it would write one folder and read another
+        why = "delta-rs reads % and two digits in a path as one character"
+        raise ArchiveError(f"{folder}: {why}; a Delta table needs a folder of another name")
 
 
 def is_wanted(archive: Archive) -> bool:
-    """Whether the archive is a Delta table already. ArchiveError where it is, and delta-rs is not installed."""
+    """Whether the archive is a Delta table already. ArchiveError where it is, and delta-rs cannot write it."""
     if not (archive.root / "_delta_log").exists():
         return False
-    require()
+    require(archive.root)
     return True
 
 
 def mirror(archive: Archive, *, by_file: bool = False) -> tuple[int, int]:
     """Make the table name the files that count now, with all columns; how many files came and went.
 
-    `by_file`: look into each folder, for files that were lost and read again under other names.
+    `by_file`: look into each folder, for files that were lost and read again under other names. ArchiveError where the
+    log cannot be written.
     """
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415 - an extra
+
+    require(archive.root)
+    try:
+        with awaited(archive.root / "_delta.lock"):  # ingest and compact may both come here: one looks after the other
+            return _mirrored(archive, by_file=by_file)
+    except DeltaError as error:
+        anew = "move _delta_log away and make the table anew by `ingest --table delta`"
+        now = f"the archive is whole; run this again, or {anew}"
+        raise ArchiveError(f"{archive.root}: its Delta table: {str(error).splitlines()[0]}; {now}") from None
+
+
+def _mirrored(archive: Archive, *, by_file: bool) -> tuple[int, int]:
     from deltalake import DeltaTable  # noqa: PLC0415 - an extra
     from deltalake.transaction import RemoveAction, create_table_with_add_actions  # noqa: PLC0415 - an extra
 
@@ -53,18 +72,30 @@ def mirror(archive: Archive, *, by_file: bool = False) -> tuple[int, int]:
         return len(added), 0
     table = DeltaTable(archive.root)
     _widen(table)
-    present = {os.path.relpath(uri.removeprefix("file://"), archive.root) for uri in table.file_uris()}
+    gone, folders = _stale(archive, wanted, _present(table), by_file=by_file)
+    now = time.time_ns() // 1_000_000
+    removed: list[Any] = [RemoveAction(path, True, now) for path in gone]  # noqa: FBT003 - data changes
+    new = _added(archive, [part for folder, part in wanted.items() if folder not in folders])
+    if new or removed:
+        table.create_write_transaction([*new, *removed], "append", _schema(), partition_by=_KEYS)
+    return len(new), len(removed)
+
+
+def _present(table: Any) -> set[str]:  # noqa: ANN401 - an extra's type
+    """Paths of the files that the log names, below the table's folder; its URIs are of the folder behind a link."""
+    return {str(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}
+
+
+def _stale(
+    archive: Archive, wanted: Mapping[str, Part], present: set[str], *, by_file: bool
+) -> tuple[list[str], set[str]]:
+    """Paths that the log is not to name any more, and the folders of which it names all that it should."""
     known = {path: str(Path(path).parent) for path in present}
     folders = {*known.values()}
     if by_file:
         known = {path: folder if (archive.root / path).exists() else "" for path, folder in known.items()}
         folders = {folder for folder in folders if folder not in wanted or _names_all(archive, wanted[folder], present)}
-    now = time.time_ns() // 1_000_000
-    gone: list[Any] = [RemoveAction(path, True, now) for path in sorted(present) if known[path] not in wanted]  # noqa: FBT003 - data changes
-    new = _added(archive, [part for folder, part in wanted.items() if folder not in folders])
-    if new or gone:
-        table.create_write_transaction([*new, *gone], "append", _schema(), partition_by=_KEYS)
-    return len(new), len(gone)
+    return [path for path in sorted(present) if known[path] not in wanted], folders
 
 
 def _names_all(archive: Archive, part: Part, present: set[str]) -> bool:

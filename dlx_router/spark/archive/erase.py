@@ -14,7 +14,7 @@ from dlx_router.journal.audit import COMMENT
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import bad_lines, reading
 from dlx_router.spark.archive.files import ArchiveBusyError, ArchiveError, removed
-from dlx_router.spark.archive.folding import alone, drop_old, folded, mirrored, write_sorted
+from dlx_router.spark.archive.folding import alone, drop_old, folded, mirrored, near, write_sorted
 from dlx_router.spark.archive.layout import Archive, Part
 from dlx_router.spark.archive.missing import require_whole
 
@@ -153,6 +153,8 @@ def _rewrite(
     for day, own in by_day.items():
         require_whole(own)
         rows = reading.once(reading.rows(spark, archive, own))
+        if not all(part.is_compacted for part in own):  # then nobody looks any more whether they stand elsewhere too
+            rows = reading.unknown(rows, reading.rows(spark, archive, near(archive, day)))
         folded(archive, day, own, partial(write_sorted, kept(rows), own))
 
 

@@ -6,8 +6,8 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -116,3 +116,11 @@ def locked(file: IO[str], what: str) -> None:
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}")
     file.flush()
+
+
+@contextmanager
+def awaited(path: Path) -> Iterator[None]:
+    """This process alone has the lock of this file; where another one has it, its end is waited for."""
+    with path.open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

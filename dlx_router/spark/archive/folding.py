@@ -91,7 +91,13 @@ def folded(
 
 
 def drop_old(archive: Archive, before_ms: int) -> None:
-    """Delete what a compacted day replaced before then, whatever was killed since; later readers read the new one."""
+    """Delete what a compacted day replaced before then, whatever was killed since; later readers read the new one.
+
+    And what came of days that retention took already: nobody reads it, so no `erase` finds it either.
+    """
+    for folder in [*archive.root.glob("raw/event_date=*"), *archive.root.glob("events/event_date=*")]:
+        if folder.name.partition("=")[2] < archive.state().before:
+            removed(folder)
     for day in archive.days().values():
         if day.written_ms <= before_ms:
             for seg in day.folded:

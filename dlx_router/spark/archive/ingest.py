@@ -59,7 +59,7 @@ def ingest(spark: SparkSession | None, job: Ingest, is_over: Callable[[], bool] 
     """
     archive = Archive(job.root)
     if job.with_delta or delta.is_wanted(archive):
-        delta.require()
+        delta.require(archive.root)
     with archive.lease("ingest"):
         base = archive.next_number()
         if spark is None:

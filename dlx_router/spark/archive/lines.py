@@ -149,8 +149,8 @@ def group(values: Values, error: Mapping[str, Any] | None = None) -> Fingerprint
     return fingerprint(values["vhost"], queue, reason, error_type=kind, frame=frame, message=message or "")
 
 
-def table(rows: Sequence[Row], ingest_ts: int) -> pa.Table:
-    """Rows of events as columns of `FILE`; `ingest_ts`: microseconds."""
+def table(rows: Sequence[Row], ingest_ts: int | None) -> pa.Table:
+    """Rows of events as columns of `FILE`; `ingest_ts`: microseconds, None of what was read from no stream."""
     events = [entry.values for entry in rows]
     groups = [group(event) for event in events]
     computed: dict[str, Any] = {
@@ -206,7 +206,10 @@ def _struct(readers: Mapping[str, _Reader]) -> _Reader:
 
 def _map(value: Any, odd: list[None]) -> list[tuple[str | None, str | None]] | None:  # noqa: ANN401 - JSON
     members = value if isinstance(value, dict) else _other(value, odd)
-    return None if members is None else [(_text(name, odd), _text(member, odd)) for name, member in members.items()]
+    if members is None:
+        return None
+    read = {_text(name, odd): _text(member, odd) for name, member in members.items()}  # names may be equal as text
+    return [*read.items()]
 
 
 def _list(reader: _Reader) -> _Reader:

@@ -55,7 +55,7 @@ def from_stream(options: Mapping[str, str], *, keep_lines: bool = False) -> Read
         own = {"streams": ",".join(each.stream for each in wanted), FOLDER: str(folder)}
         try:
             source = SegmentSource({**options, **own, KEEP_LINES: str(keep_lines).lower()})
-            return source.segments().again(wanted, entry.end)
+            return source.segments().again(wanted, entry.end, entry.written_ms)
         except (DataLoss, StreamError, OptionError) as error:
             raise ArchiveError(str(error).partition("; ")[0]) from None
 
@@ -216,7 +216,7 @@ def _gaps(vhost: str, losses: Sequence[Loss]) -> Any:  # noqa: ANN401 - pyarrow 
         stream, (first, _) = next(iter(loss.offsets.items()), ("", (-1, -1)))
         place = lines.Place(stream, first, "none", -1)
         rows.append(lines.row(place, _line(vhost, loss)))
-    return lines.table(rows, time.time_ns() // 1000)
+    return lines.table(rows, None)  # a time of now would say that the journal is known until now
 
 
 def _line(vhost: str, loss: Loss) -> bytes:

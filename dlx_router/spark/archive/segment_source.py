@@ -64,10 +64,14 @@ class SegmentReader(StreamReader):
         columns = [pa.array([file[at] for file in files], kind) for at, kind in enumerate(_ARROW.types)]
         yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
-    def files(self, wanted: Range) -> Iterator[Written]:
-        """Every message of the range, written into files of the folder; StreamError or DataLoss, never less."""
+    def files(self, wanted: Range, read_ms: int | None = None) -> Iterator[Written]:
+        """Every message of the range, written into files of the folder; StreamError or DataLoss, never less.
+
+        `read_ms`: when they were read; None: now.
+        """
         signer = self._options.signers().get(wanted.stream)
-        tables, files = Tables(wanted.stream, signer, keep_lines=self._keep_lines), DayFiles(Path(self._folder))
+        tables = Tables(wanted.stream, signer, keep_lines=self._keep_lines, read_ms=read_ms)
+        files = DayFiles(Path(self._folder))
         for messages in whole(self._options, wanted):
             for table in tables.add(messages):
                 yield from files.write(table)
@@ -75,12 +79,15 @@ class SegmentReader(StreamReader):
             yield from files.write(table)
         yield from files.close()
 
-    def again(self, wanted: Iterable[Range], ends: Mapping[str, Position]) -> list[Written]:
-        """Files of what was read before up to these ends, if the streams are the same. StreamError or DataLoss."""
-        return [file for each in wanted for file in self.tried(partial(self._proven, each, ends[each.stream]))]
+    def again(self, wanted: Iterable[Range], ends: Mapping[str, Position], read_ms: int) -> list[Written]:
+        """Files of what was read before, then, up to these ends, if the streams are the same. StreamError or DataLoss.
 
-    def _proven(self, wanted: Range, end: Position) -> list[Written]:
+        They say so: a time of now would say that the journal is known until now.
+        """
+        return [file for each in wanted for file in self.tried(partial(self._proven, each, ends[each.stream], read_ms))]
+
+    def _proven(self, wanted: Range, end: Position, read_ms: int) -> list[Written]:
         stream = wanted.stream
         with self._options.connect() as connection:
             checked(connection, stream, end, connection.probe(stream), fail_on_loss=True)
-        return [*self.files(wanted)]
+        return [*self.files(wanted, read_ms)]

@@ -24,11 +24,17 @@ _ROWS: Final = 5_000  # that are kept as Python objects
 
 
 class Tables:
-    """Messages of one stream on their way. `keep_lines`: rows have their line, so all go the slow way."""
+    """Messages of one stream on their way. `keep_lines`: rows have their line, so all go the slow way.
 
-    def __init__(self, stream: str, signer: Signer | None = None, *, keep_lines: bool = False) -> None:
+    `read_ms`: when they were read; None: now.
+    """
+
+    def __init__(
+        self, stream: str, signer: Signer | None = None, *, keep_lines: bool = False, read_ms: int | None = None
+    ) -> None:
         self._stream, self._signer, self._keep_lines = stream, signer, keep_lines
-        self._latest = lines.latest_ms(_now())
+        self._read_us = None if read_ms is None else read_ms * 1000
+        self._latest = lines.latest_ms(self._now())
         self._texts: list[columns.Text] = []
         self._size = 0
         self._kept = 0  # bytes of the lines behind rows and bad
@@ -70,7 +76,7 @@ class Tables:
         texts, self._texts, self._size = self._texts, [], 0
         if not texts:
             return
-        fast = columns.read(texts, _now())
+        fast = columns.read(texts, self._now())
         for place, line in fast.rows:
             self._line(place, line)
         for text in fast.messages:
@@ -91,9 +97,9 @@ class Tables:
         self._kept = 0
         rows, self._rows, bad, self._bad = self._rows, [], self._bad, []
         if rows:
-            yield columns.encoded(lines.table(rows, _now()))
+            yield columns.encoded(lines.table(rows, self._now()))
         if bad:
-            yield _bad(bad)
+            yield _bad(bad, self._now())
 
     def _written(self, place: lines.Place, text: bytes) -> Iterator[pa.Table]:
         """The text of a message in format 2, line by line."""
@@ -110,19 +116,17 @@ class Tables:
         self._kept += len(line)
         (self._bad if row.bad else self._rows).append(row)
 
+    def _now(self) -> int:
+        """When they are read, in microseconds."""
+        return time.time_ns() // 1000 if self._read_us is None else self._read_us
+
     def _unreadable(self, place: lines.Place, body: bytes, why: FormatError) -> None:
         if body:
             self._kept += len(body)
             self._bad.append(lines.unreadable(place, body, str(why)))
 
 
-def _bad(rows: list[lines.Row]) -> pa.Table:
-    now = _now()
-    values = [(*row.place[:2], row.place.idx, row.bad, row.line, now) for row in rows]
+def _bad(rows: list[lines.Row], read_us: int) -> pa.Table:
+    values = [(*row.place[:2], row.place.idx, row.bad, row.line, read_us) for row in rows]
     columns_ = zip(zip(*values, strict=True), BAD.types, strict=True)
     return pa.table([pa.array(column, kind) for column, kind in columns_], schema=BAD)
-
-
-def _now() -> int:
-    """Microseconds."""
-    return time.time_ns() // 1000

@@ -6,6 +6,7 @@ not in the copy.
 """
 
 import base64
+import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -14,17 +15,21 @@ from zlib import crc32
 from dlx_router.broker.stream import LETTERS, TELLS
 from dlx_router.core import publication
 from dlx_router.core.letter import Letter, Props
-from dlx_router.core.names import Names, as_read
+from dlx_router.core.names import MAX_NAME_BYTES, Names, as_read
 from dlx_router.core.record import HEADER, ID_HEADER, TOWARDS_CONSUMERS_BYTES, Record, encode
 from dlx_router.core.words import Cause
 from dlx_router.journal.events import DETAIL_CHARS, Ruling, fragments
 from dlx_router.journal.fields import MEDIA_TYPE
 from dlx_router.journal.replay import letter_of
-from dlx_router.spark.publishing import Outgoing
+from dlx_router.spark.publishing import LARGEST_FRAME, Outgoing
 from dlx_router.wire import table
 
 ROUTER_ID: Final = "pipeline"
 _PLAIN: Final = ("content_type", "content_encoding", "correlation_id", "reply_to", "message_id", "type", "app_id")
+
+
+_NO_EVENT: Final = (LookupError, TypeError, AttributeError, ValueError, OverflowError, struct.error)  # from no router
+_WHY_CHARS: Final = 200
 
 
 class Spoilt(ValueError):
@@ -44,13 +49,27 @@ def unbindable(queue: str, names: Names) -> str:
     """Why nothing is ever sent back to this queue, "" where it may be; whoever writes a journal may name any."""
     if names.is_own(queue):
         return "which is the router's own"
+    if len(_raw(queue)) > MAX_NAME_BYTES:
+        return "which is longer than a queue's name can be"
     return "" if as_read(queue) == queue else f"which the broker would read as {as_read(queue)!r}"
 
 
 def prepared(event: Mapping[str, Any], sender: Sender, now_ms: int) -> tuple[Outgoing, bytes]:
-    """`copy_of` and `event_of` a letter, which is made of its event once. Raises Spoilt as `copy_of`."""
-    letter = _once_more(event, sender)
-    return _copy(event, letter, sender), _redriven(event, letter, sender, now_ms)
+    """`copy_of` and `event_of` a letter, which is made of its event once; both can be sent, and `taken_back` made.
+
+    Raises Spoilt as `copy_of`, and where that is not so: whoever may write to the journal may write anything.
+    """
+    try:
+        letter = _once_more(event, sender)
+        copy, line = _copy(event, letter, sender), _redriven(event, letter, sender, now_ms)
+        copy.encoded(1, 0, LARGEST_FRAME)
+        _held(event, letter, sender, now_ms, "")
+    except Spoilt:
+        raise
+    except _NO_EVENT as error:
+        why = f"no router wrote such an event: {type(error).__name__}: {error}"
+        raise Spoilt(why[:_WHY_CHARS]) from error
+    return copy, line
 
 
 def copy_of(event: Mapping[str, Any], sender: Sender) -> Outgoing:
@@ -107,7 +126,11 @@ def _redriven(event: Mapping[str, Any], letter: Letter, sender: Sender, now_ms: 
 
 def taken_back(event: Mapping[str, Any], sender: Sender, now_ms: int, why: str) -> bytes:
     """The line that takes `event_of` back, kind `held`: nothing came to the failed queue in this try, `why` not."""
-    return _line(event, _once_more(event, sender), sender, now_ms, kind="held", cause=Cause.TARGET_REFUSED,
+    return _held(event, _once_more(event, sender), sender, now_ms, why)
+
+
+def _held(event: Mapping[str, Any], letter: Letter, sender: Sender, now_ms: int, why: str) -> bytes:
+    return _line(event, letter, sender, now_ms, kind="held", cause=Cause.TARGET_REFUSED,
                  refused=event["failed_queue"], detail=why[:DETAIL_CHARS])  # fmt: skip
 
 

@@ -87,7 +87,7 @@ class Events:
             poison=self._rows(sql.POISON),
             redrives=sql.rated(self._rows(sql.REDRIVES), "recovered_share", "recovered"),
             signatures=self._counts("signature", Signature.NONE),
-            gaps=self._asked("SELECT coalesce(sum(events), 0)::BIGINT FROM report_events WHERE kind = 'gap'")[0][0],
+            gaps=self._asked("SELECT coalesce(sum(events), 0) FROM report_events WHERE kind = 'gap'")[0][0],
         )
 
     def _prepare(self, quiet: Quiet | None) -> None:

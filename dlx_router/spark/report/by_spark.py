@@ -69,7 +69,7 @@ def gather(
             poison=_rows(poison_messages(events, outcomes)),
             redrives=_rows(redrive_success(tried, outcomes)),
             signatures=_signatures(events),
-            gaps=events.where(f.col("kind") == "gap").agg(f.coalesce(f.sum("events"), f.lit(0))).collect()[0][0],
+            gaps=_gaps(events),
         )
     finally:
         for frame in (quiet, tried, outcomes, efficacy):
@@ -79,6 +79,12 @@ def gather(
 def _signatures(events: DataFrame) -> dict[str, int]:
     by = f.coalesce("signature", f.lit(Signature.NONE.value)).alias("signature")
     return {row.signature: row["count"] for row in events.groupBy(by).count().collect()}
+
+
+def _gaps(events: DataFrame) -> int:
+    """Events that are missing; anybody may write a gap of any number, and a sum of such is no long."""
+    count = f.sum(f.col("events").cast("decimal(38,0)"))
+    return int(events.where(f.col("kind") == "gap").agg(count).collect()[0][0] or 0)
 
 
 def _deaths(over_time: DataFrame) -> DataFrame:

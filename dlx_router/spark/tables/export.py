@@ -50,7 +50,7 @@ class Exported:
 def export(root: Path | str, out: Path, form: str, days: Days) -> Exported:
     """Copy the events of these days. ArchiveError where `out` has something already; what is half done is removed."""
     if form == "delta":
-        delta.require()
+        delta.require(out)
     elif form == "iceberg" and (find_spec("pyiceberg") is None or find_spec("sqlalchemy") is None):
         raise ArchiveError(
             "a table of Iceberg needs the extra `spark-iceberg`: pip install '.[spark-iceberg]' in a clone"

@@ -16,6 +16,7 @@ from dlx_router.core.recovered import (
     UNDECIDED,
     WAITS,
     fate_sql,
+    first_death_sql,
     given_back_sql,
     wait_sql,
 )
@@ -33,7 +34,7 @@ WITH quiet AS (
   SELECT coalesce(max(unix_millis(ingest_ts)), 0) AS known_ms FROM events
 ), walked AS (
   SELECT vhost, id, failed_queue, kind, reason, policy, attempts, ts_ms, due_ms,
-    min(first_death_ms) OVER letter AS first_death_ms, count(CASE WHEN {_DIED} THEN 1 END) OVER letter AS deaths,
+    min({first_death_sql()}) OVER letter AS first_death_ms, count(CASE WHEN {_DIED} THEN 1 END) OVER letter AS deaths,
     max(redrives) OVER letter AS redrives, max(redrive_id) OVER letter AS redrive_id,
     row_number() OVER (PARTITION BY id, failed_queue, vhost ORDER BY {_NEWEST}) AS nth
   FROM events WHERE id IS NOT NULL AND observed IS NULL AND kind NOT IN {SILENT!r}

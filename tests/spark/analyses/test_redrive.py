@@ -22,10 +22,10 @@ from dlx_router.service.vhost.signing_key import from_file
 from dlx_router.spark.amqp import StreamError
 from dlx_router.spark.archive.files import ArchiveBusyError
 from dlx_router.spark.options import Options
-from dlx_router.spark.redrive.letters import Sender, Spoilt, copy_of
+from dlx_router.spark.redrive.letters import Sender, Spoilt, copy_of, prepared
 from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, Target, freeze, vhosts_of
 from dlx_router.spark.redrive.reconcile import reconcile
-from dlx_router.spark.redrive.run import Progress, Way, _alone, progress, run
+from dlx_router.spark.redrive.run import Progress, Way, _alone, _results, progress, run
 from tests.spark.analyses.test_backtest import read_journal
 from tests.spark.rows import AS_OF_MS, archived
 from tests.support.client import Client
@@ -282,6 +282,112 @@ def test_a_letter_that_is_not_whole_is_not_sent(
 ) -> None:
     with pytest.raises(Spoilt, match=said):
         copy_of(event(lines, **changed), Sender("r-1", Names(), b"k" * 32))
+
+
+def without(name: str) -> Callable[[dict[str, Any]], None]:
+    """As where the archive's column is null."""
+    return lambda event: event.pop(name)
+
+
+def changed(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda event: event.update(values)
+
+
+def in_props(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda event: event["props"].update(values)
+
+
+def in_death(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda event: event["deaths"][0].update(values)
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no arrival": without("arrival"),
+    "no revision": without("revision"),
+    "no digest": without("digest"),
+    "no redrives": without("redrives"),
+    "no deaths": without("deaths"),
+    "unknown arrival": changed(arrival="by air"),
+    "a body that is no base64": changed(body="abc"),
+    "death without exchange": lambda event: event["deaths"][0].pop("exchange"),
+    "death that is null": lambda event: event["deaths"].append(None),
+    "time before 1970": in_death(time_ms=-5000),
+    "count null": in_death(count=None),
+    "routing key null": in_death(routing_keys=[None]),
+    "priority": in_props(priority=300),
+    "delivery mode": in_props(delivery_mode=999),
+    "timestamp too large": in_props(timestamp_s=10**20 - 1),
+    "timestamp before 1970": in_props(timestamp_s=-1),
+    "message id too long": in_props(message_id="m" * 256),
+    "headers over a frame": in_death(routing_keys=["k" * 250] * 1000),
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=[*FORGED])
+def test_an_event_that_no_router_wrote_is_a_spoilt_letter_before_anything_is_told(
+    lines: list[dict[str, Any]], forge: Callable[[dict[str, Any]], Any]
+) -> None:
+    sender, forged = Sender("r-1", Names(), b"k" * 32), json.loads(json.dumps(event(lines)))
+    prepared(forged, sender, AS_OF_MS)
+    forge(forged)
+    with pytest.raises(Spoilt, match=r"^no router wrote such an event: "):
+        prepared(forged, sender, AS_OF_MS)
+
+
+def test_a_name_that_no_queue_has_is_a_spoilt_letter(lines: list[dict[str, Any]]) -> None:
+    with pytest.raises(Spoilt, match="longer than a queue's name can be"):
+        prepared(event(lines, failed_queue="q" * 300), Sender("r-1", Names(), b"k" * 32), AS_OF_MS)
+
+
+@pytest.mark.usefixtures("newest")
+def test_letters_that_no_router_wrote_keep_no_others_from_being_sent_once(
+    lines: list[dict[str, Any]], way: Way, amqp: Client, vhost: Vhost
+) -> None:
+    """Before, either nothing of the chunk was ever sent, or what came before the forged letter in every try again."""
+    amqp.queue(QUEUE)
+    amqp.bind(QUEUE, Names().return_, Names().return_key(QUEUE))
+    dead = [row for row in lines if row["kind"] == "dead_lettered" and row["failed_queue"] == QUEUE][: len(FORGED) + 3]
+    events = [{**json.loads(json.dumps(row)), "first": None, "vhost": vhost.name} for row in dead]
+    for forged, forge in zip(events[1:], FORGED.values(), strict=False):
+        forge(forged)
+    results = [*_results(events, way, Sender("r-1", Names(), b"k" * 32))]
+    spoilt = [row for row in results if row[-1].startswith("spoilt: no router wrote such an event: ")]
+    assert (len(spoilt), Counter(row[-1] for row in results)["confirmed"]) == (len(FORGED), 3)
+    assert amqp.depth(QUEUE) == 3
+    assert Counter(json.loads(line)["kind"] for line in read_journal(vhost, 3).splitlines()) == {"redriven": 3}
+
+
+def test_the_ledger_says_which_letter_of_a_plan_was_spoilt_and_the_others_go_once(
+    spark: SparkSession, plan: Path, way: Way, amqp: Client
+) -> None:
+    amqp.queue(QUEUE)
+    file = next(plan.glob("chunks/chunk=0/*.parquet"))
+    rows = pq.ParquetFile(file).read().to_pylist()
+    forged = json.loads(rows[30]["event"])
+    forged["props"]["priority"] = 300
+    rows[30]["event"] = json.dumps(forged)
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    for _ in range(2):
+        done = run(spark, plan, way)
+        assert (done.confirmed, [*done.failed.values()]) == (239, [1])
+        assert next(iter(done.failed)).startswith("spoilt: no router wrote such an event")
+        assert amqp.depth(QUEUE) == 239
+
+
+def test_letters_that_nobody_signed_are_left_out_where_the_condition_says_so(events: DataFrame, tmp_path: Path) -> None:
+    """As docs/pipeline-analyses.md says."""
+    dead = events.where(f"kind = 'dead_lettered' and failed_queue = '{QUEUE}'").limit(3)
+    forged = dead.limit(1).withColumn("signature", f.lit("none")).withColumn("id", f.lit("f" * 32))
+    choice, both = Choice(where="signature = 'ok'"), dead.unionByName(forged)
+    assert freeze(both, choice, tmp_path / "p", redrive_id="r-9", as_of_ms=AS_OF_MS).letters == 3
+
+
+def test_an_event_without_a_failed_queue_is_in_no_plan(events: DataFrame, tmp_path: Path) -> None:
+    """Anybody may write one; its queue could not be sorted among the others."""
+    dead = events.where(f"kind = 'dead_lettered' and failed_queue = '{QUEUE}'").limit(3)
+    forged = dead.limit(1).withColumn("failed_queue", f.lit(None).cast("string"))
+    made = freeze(dead.unionByName(forged), Choice(), tmp_path / "p", redrive_id="r-8", as_of_ms=AS_OF_MS)
+    assert (made.letters, made.queues) == (3, {QUEUE: 3})
 
 
 @pytest.mark.parametrize("queue", ["dlx-router.state", "dlx-router.\nstate", "\rdlx-router.journal", "orders.\nnew"])

@@ -29,6 +29,7 @@ from dlx_router.spark.report.by_duckdb import Times
 from dlx_router.spark.report.data import NOTHING, ReportData
 from dlx_router.spark.tables.database import fold
 from tests.spark.rows import AS_OF_MS
+from tests.spark.tables.scene import Written, event
 from tests.spark.test_compact import Book
 from tests.support.thoroughness import THOROUGH
 from tools.pipeline import week
@@ -36,6 +37,7 @@ from tools.pipeline.week import MONDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 HOUR_MS = 3_600_000
+NO_TIMES = (10**18, 2**63 - 1, -(2**63))
 POISONED = 2  # of the seeds
 FREE = {"made_at"}  # when it was made
 ROWS = {
@@ -91,8 +93,8 @@ def invented(rng: random.Random, letter: int, at: int) -> dict[str, Any]:
         "v": 1, "event_id": f"{identity}-{at:016x}", "id": identity, "kind": kind, "router_id": "r",
         "vhost": ["/", "shop"][letter % 2], "failed_queue": f"queue.{letter % 3}", "ts_ms": ts_ms,
         "reason": rng.choice(["rejected", "expired", None]), "attempts": rng.choice([0, 1, 2, 3, None]),
-        "redrives": rng.choice([0, 0, 0, 1]), "first_death_ms": MONDAY_MS,
-        "due_ms": rng.choice([None, ts_ms, ts_ms + 5_000, ts_ms + HOUR_MS, 10**18]),
+        "redrives": rng.choice([0, 0, 0, 1]), "first_death_ms": rng.choice([*[MONDAY_MS] * 6, *NO_TIMES]),
+        "due_ms": rng.choice([None, ts_ms, ts_ms + 5_000, ts_ms + HOUR_MS, *NO_TIMES]),
         "redrive_id": rng.choice([None, None, f"r-{letter % 4}"]), "observed": rng.choice([None, None, None, True]),
         "body_sha256": rng.choice([None, f"{letter % 5:064x}"]),
         "error": rng.choice([None, {"type": "E", "message": f"order {letter}"}, {"type": "F", "message": "x"}]),
@@ -106,6 +108,7 @@ def journal(seed: int) -> list[bytes]:
     rows.append(
         {"v": 1, "event_id": "gap", "kind": "gap", "router_id": "r", "vhost": "/", "ts_ms": MONDAY_MS, "events": 7}
     )
+    rows += [{**rows[-1], "event_id": f"gap{number}", "events": 2**63 - 1} for number in range(2)]
     rng.shuffle(rows)
     return [
         json.dumps({key: value for key, value in row.items() if value is not None}).encode() + b"\n" for row in rows
@@ -122,7 +125,7 @@ def test_both_say_the_same_of_a_journal_that_chance_wrote(spark: SparkSession, t
     assert duckdb_said == spark_said
     assert duckdb_said["poison"] or seed != POISONED
     assert duckdb_said["redrives"]
-    assert duckdb_said["gaps"] == 7
+    assert duckdb_said["gaps"] == 7 + 2 * (2**63 - 1)
 
 
 @pytest.mark.slow
@@ -156,6 +159,25 @@ def test_only_events_of_the_time_that_is_asked_for_are_looked_at(spark: SparkSes
     assert since <= answer.first_ms <= answer.last_ms < until
     with by_duckdb.opened(book.archive.root, Times(until, since)) as opened, pytest.raises(ValueError, match=NOTHING):
         opened.gathered(title="t")
+
+
+@pytest.mark.parametrize("name", ["due_ms", "first_death_ms"])
+@pytest.mark.parametrize("ms", [2**63 - 1, -(2**63)])
+def test_an_event_whose_times_are_none_ends_no_report(tmp_path: Path, name: str, ms: int) -> None:
+    """Whoever may publish to the journal may write such numbers, and their difference is none that DuckDB has."""
+    made = Written(tmp_path / "archive")
+    made.put(event("a", 1, kind="retried"), event("forged", 2, kind="retried", **{name: ms}), event("a", 1.5))
+    with by_duckdb.opened(made.archive.root) as opened:
+        answer = opened.gathered(title="t")
+    assert [(row["letters"], row["recovered"]) for row in answer.recovery] == [(2, 1)]
+
+
+def test_gaps_of_more_events_than_there_are_numbers_end_no_report(tmp_path: Path) -> None:
+    made, most = Written(tmp_path / "archive"), 2**63 - 1
+    gaps = [event(name, 2, id=None, failed_queue=None, kind="gap", events=most) for name in ("g1", "g2")]
+    made.put(event("a", 1), *gaps)
+    with by_duckdb.opened(made.archive.root) as opened:
+        assert opened.gathered(title="t").gaps == 2 * most
 
 
 def bucketed(times: Sequence[int]) -> list[int]:

@@ -20,7 +20,7 @@ from dlx_router.spark.archive.folding import folded
 from dlx_router.spark.archive.layout import Archive, Day
 from dlx_router.spark.archive.sink import Sink
 from dlx_router.spark.archive.verify import verify
-from dlx_router.spark.tables.database import fold
+from dlx_router.spark.tables.database import fold, opened
 from tests.spark.tables.scene import HOUR_MS, MONDAY_MS, Written, event
 from tests.spark.tables.test_sql import pipeline
 
@@ -168,6 +168,43 @@ def test_an_ingest_that_runs_is_left_alone(spark: "SparkSession", written: Writt
 
 
 @pytest.mark.slow
+def test_what_came_too_late_for_its_day_is_in_no_file_either(spark: "SparkSession", tmp_path: Path) -> None:
+    """Retention had taken the day already, so nobody read the event, and `erase` did not look at its folder."""
+    made, now = Written(tmp_path / "archive"), datetime(2026, 3, 15, tzinfo=UTC)
+    made.put(letter(BERT, 6 * 24 - 1))
+    compact(fold, made.archive.root, Rules(keep=1), now=now)
+    made.put(letter(ANNA, 24), letter(BERT, 6 * 24))
+    assert len(standing_in(made.archive.root, ANNA)) == 1
+    erase(spark, made.archive.root, Erasure(letters=(ANNA,)))
+    assert standing_in(made.archive.root, ANNA) == []
+    assert verify(made.archive.root, deep=True).findings == ()
+
+
+def test_compact_deletes_what_came_too_late_for_its_day(tmp_path: Path) -> None:
+    made, now = Written(tmp_path / "archive"), datetime(2026, 3, 15, tzinfo=UTC)
+    made.put(letter(BERT, 6 * 24 - 1))
+    compact(fold, made.archive.root, Rules(keep=1), now=now)
+    made.put(letter(ANNA, 24), letter(BERT, 6 * 24))
+    compact(fold, made.archive.root, Rules(), now=now)
+    assert standing_in(made.archive.root, ANNA) == []
+    assert len(standing_in(made.archive.root, BERT)) > 0
+
+
+def test_an_event_that_stands_in_the_day_before_too_is_counted_once_after_an_erase(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """It was decided again after a crash, past midnight; compacted days are not searched for what came twice."""
+    made = Written(tmp_path / "archive")
+    made.put(first := event(BERT, 23.9))
+    compact(fold, made.archive.root, Rules(), now=datetime(2026, 3, 10, 12, tzinfo=UTC))
+    made.put({**event(BERT, 24.1), "event_id": first["event_id"]}, event(ANNA, 25), event("c" * 12, 26))
+    erase(spark, made.archive.root, Erasure(letters=(ANNA,)))
+    assert [part.is_compacted for part in made.archive.parts()] == [True, True]
+    with opened(made.archive.root) as database:
+        counts = database.execute("SELECT count(*), count(DISTINCT event_id) FROM events").fetchall()
+    assert counts == [(2, 2)]
+
+
 def test_ids_are_values_and_one_way_at_a_time_is_asked_for(spark: "SparkSession", written: Written) -> None:
     root = written.archive.root
     assert erase(spark, root, Erasure(letters=("' or '1' = '1",))).events == 0

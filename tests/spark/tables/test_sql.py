@@ -243,6 +243,15 @@ def test_what_ingest_writes_of_both_formats_of_the_journal_is_read(tmp_path: Pat
     assert len(ask(made, "from letters")) == 3
 
 
+def test_names_of_headers_that_are_equal_as_text_keep_nobody_from_reading(tmp_path: Path) -> None:
+    """Half of a pair of surrogates becomes "?", and DuckDB refused the whole column for a name that came twice."""
+    made, text = Written(tmp_path / "archive"), line(letter(id="a" * 32), now_ms=MONDAY_MS)
+    headers = rb'"headers":{"x\ud800":"1","y":"2","x\udbff":"3"}'
+    made.ingest(messages(text.replace(b'{"v":1', b'{"v":1,' + headers), line(letter(id="b" * 32), now_ms=MONDAY_MS)))
+    told = ask(made, "select headers from events order by id")
+    assert told == [{"headers": {"x?": "3", "y": "2"}}, {"headers": None}]
+
+
 def test_notes_of_a_format_of_tomorrow_and_no_archive_are_said(tmp_path: Path, written: Written) -> None:
     note, (broken, *_) = written.archive.manifest(2), written.archive.files()
     note.write_text(note.read_text(encoding="utf-8").replace('"format": 1', '"format": 9'), encoding="utf-8")
@@ -307,10 +316,14 @@ def test_without_duckdb_it_says_what_to_install(written: Written) -> None:
     assert "the pipeline needs the extra `spark`" in done.stderr
 
 
-@pytest.mark.parametrize("due_ms", [2**63 - 1, -(2**63)])
-def test_an_event_whose_wait_is_no_time_ends_no_query(written: Written, due_ms: int) -> None:
-    written.put(event("forged", 30, kind="retried", due_ms=due_ms, signature="none"))
+@pytest.mark.parametrize("name", ["due_ms", "first_death_ms"])
+@pytest.mark.parametrize("ms", [2**63 - 1, -(2**63)])
+def test_an_event_whose_times_are_none_ends_no_query(written: Written, name: str, ms: int) -> None:
+    written.put(event("forged", 30, kind="retried", signature="none", **{name: ms}))
     assert ask(written, "select count(*) as n from letters") == [{"n": 5}]
+    took = "max(recovered_ms - first_death_ms) as slowest_ms"  # as docs/pipeline-sql.md asks
+    (answer,) = ask(written, f"select {took} from letters where outcome = 'recovered' and id = 'forged'")
+    assert answer == {"slowest_ms": 0 if name == "due_ms" else None}
     assert [row["letters"] for row in Aggregates(written.archive.root).groups()]
     assert Aggregates(written.archive.root).hours()
 
