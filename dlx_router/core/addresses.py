@@ -51,8 +51,8 @@ def _kind(address: Address) -> str:
         return "a link-local address"
     if address.is_multicast or address.is_unspecified:
         return "no address of one host"
-    if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64):
-        return ""  # what it carries says it
+    if isinstance(address, IPv6Address) and (address.ipv4_mapped or address.sixtofour or address in _NAT64):
+        return ""  # what it carries says it, and versions of Python differ in what they say of 6to4
     is_local = isinstance(address, IPv6Address) and (address not in _GLOBAL or address in _NAT64_LOCAL)
     if is_local or address.is_private or not address.is_global or address.is_reserved or _is_in(address, _CLOUD):
         return "a private address"

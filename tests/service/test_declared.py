@@ -243,5 +243,5 @@ def test_a_death_declared_of_a_stream_is_parked_and_nothing_is_written_to_the_st
     parked = scene.amqp.take(PARKING)
     fields = record(parked)
     assert (parked.body, fields["cause"], fields["target"], fields["attempts"]) == (b"one", "unroutable", queue, 1)
-    assert f"'{queue}' is a stream" in scene.router.output
+    eventually(lambda: f"'{queue}' is a stream" in scene.router.output)  # the line is written beside the letter
     assert consistently(lambda: scene.amqp.depth(queue) == 1)
