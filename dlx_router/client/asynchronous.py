@@ -49,7 +49,7 @@ _BROKEN: Final = (AMQPError, OSError, asyncio.TimeoutError, RuntimeError)
 
 _PROPERTIES_AT: Final = 12  # of a content header: class, weight and body size come before
 _WIRE: Final = "_dlx_router_wire"
-_DESK: Final = "_dlx_router_desk"
+_PUBLISHING: Final = "_dlx_router_publishing"
 _INVENTED: Final = 33  # bytes of the id that aiormq gives to a message without one
 _LATE: Final = "import dlx_router.client before messages come"
 
@@ -112,7 +112,7 @@ _AIO_PIKA: Final = exact.Library(read=_read, doubt=exact.bytes_or_text)
 _LATE_AIO_PIKA: Final = exact.Library(read=_read, doubt=_doubt_late)
 
 
-class _Desk:
+class _Publishing:
     """The publishing channel of one connection, opened on demand."""
 
     def __init__(self) -> None:
@@ -125,13 +125,13 @@ class _Desk:
         return self._channel
 
 
-def _desk_of(connection: AbstractConnection) -> _Desk:
-    """Kept by the connection itself: the desk leads back to it, and kept here it would outlive every lost one."""
-    desk: _Desk | None = getattr(connection, _DESK, None)
-    if desk is None:
-        desk = _Desk()
-        setattr(connection, _DESK, desk)
-    return desk
+def _publishing_of(connection: AbstractConnection) -> _Publishing:
+    """Kept by the connection itself: it leads back to it, and kept here it would outlive every lost one."""
+    publishing: _Publishing | None = getattr(connection, _PUBLISHING, None)
+    if publishing is None:
+        publishing = _Publishing()
+        setattr(connection, _PUBLISHING, publishing)
+    return publishing
 
 
 @dataclass(frozen=True)
@@ -268,11 +268,11 @@ async def _publish(message: AbstractIncomingMessage, copy: _Copy, prefix: str, w
     except (ValueError, TypeError, struct.error) as error:
         raise Undeliverable(f"exchange {exchange!r}: its properties cannot be written: {error!r}") from error
     require_room(size, tuned)
-    desk = _desk_of(connection)
+    publishing = _publishing_of(connection)
 
     async def publish() -> None:
-        async with desk.lock:
-            channel = await desk.channel(connection)
+        async with publishing.lock:
+            channel = await publishing.channel(connection)
             await channel.basic_publish(
                 message.body, exchange=exchange, routing_key=message.routing_key or "", properties=copy, mandatory=True
             )
