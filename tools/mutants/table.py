@@ -230,8 +230,8 @@ MUTANTS: Final = (
     Mutant(
         "waiting-counts-as-helped",
         "core/recovered.py",
-        "WHEN 'retried' THEN coalesce(due_ms, ts_ms) WHEN",
-        "WHEN 'retried' THEN ts_ms WHEN",
+        "THEN CASE WHEN {_DUE} THEN due_ms ELSE",
+        "THEN CASE WHEN {_DUE} THEN ts_ms ELSE",
         "tests/core/test_recovered.py::test_the_expression_for_columns_is_the_rule",
     ),
     Mutant(

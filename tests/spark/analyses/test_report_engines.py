@@ -38,7 +38,7 @@ from tools.pipeline.week import MONDAY_MS
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 HOUR_MS = 3_600_000
 NO_TIMES = (10**18, 2**63 - 1, -(2**63))
-POISONED = 2  # of the seeds
+POISONED = 1  # of the seeds
 FREE = {"made_at"}  # when it was made
 ROWS = {
     "recovery": (),
@@ -67,11 +67,19 @@ def _said_by_its_fingerprint(group: dict[str, Any]) -> dict[str, Any]:
     return group | ({"error_type": None, "error_template": None} if group["fingerprint"] is None else {})
 
 
+class Percentile(float):
+    """Put together of two numbers: the last digit may differ, and with it the millisecond that is cut off."""
+
+    __hash__ = None  # type: ignore[assignment]  # what is equal to two others, which differ, has none
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and abs(self - other) <= 1
+
+
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    """Percentiles are put together of two numbers: the last digit may differ, and with it what is cut off."""
     every = {key: round(value, 9) if isinstance(value, float) else value for key, value in row.items()}
     percentiles = {key: value for key, value in every.items() if value and key.endswith(("p50_ms", "p95_ms", "p99_ms"))}
-    return every | {key: f"{value // 2:.14g}" for key, value in percentiles.items()}
+    return every | {key: Percentile(value) for key, value in percentiles.items()}
 
 
 def by_both(book: Book, **how: Any) -> list[dict[str, Any]]:
