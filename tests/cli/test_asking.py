@@ -1,7 +1,6 @@
 """Commands that ask a router: what is said where there is none, or the address or the token is wrong."""
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from dlx_router.cli import output
 from tests.cli.test_cli import Done, in_a_process
+from tests.support.serving import serving
 
 SECRET: Final = "hunter2hunter2hunter2"
 COMMANDS: Final = [("letters", "list"), ("redrive", "list"), ("groups",), ("queues",)]
@@ -66,10 +66,8 @@ class _Web(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def somebody_else() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Web) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), _Web)) as server:
         yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
 
 
 @each
@@ -125,10 +123,8 @@ class Refusing(ThreadingHTTPServer):
 
 @pytest.fixture
 def refusing() -> Iterator[Refusing]:
-    with Refusing() as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with serving(Refusing()) as server:
         yield server
-        server.shutdown()
 
 
 ODD: Final = "DLQ.\udc80"  # as Python has a name that a shell gives with the byte 80

@@ -13,6 +13,7 @@ import pytest
 
 from dlx_router.cli.api import Api
 from dlx_router.cli.letter_work import Orders, run
+from tests.support.serving import serving
 
 ENOUGH = 1000  # questions of a worker that nobody stops
 LETTER = {
@@ -63,10 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def routers() -> Iterator[Routers]:
-    with Routers() as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with serving(Routers()) as server:
         yield server
-        server.shutdown()
 
 
 def work(routers: Routers, *whose: str, program: str = "true") -> int:

@@ -5,6 +5,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -211,14 +212,20 @@ async def test_what_cannot_be_given_back_late_is_not_asked_for_one_by_one(stub: 
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
+@asynccontextmanager
+async def extended(stub: Stub, monkeypatch: pytest.MonkeyPatch, status: int) -> AsyncIterator[Letter]:
+    """A letter that is worked on, whose lease the router answers so."""
+    monkeypatch.setattr(worker, "AGAIN_S", 0.01)
+    async with letter(stub, visibility=0.1) as held:
+        stub.status = status
+        yield held
+
+
 @pytest.mark.parametrize("status", [410, 409, 403])
 async def test_an_extension_that_is_refused_for_good_is_asked_for_once(
     stub: Stub, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(worker, "AGAIN_S", 0.01)
-    held = letter(stub, visibility=0.1)
-    async with held:
-        stub.status = status
+    async with extended(stub, monkeypatch, status) as held:
         await soon(lambda: stub.actions("extend"))
         await asyncio.to_thread(consistently, lambda: stub.actions("extend") == ["h"])
         held.is_over = True  # nothing is said of it
@@ -228,10 +235,7 @@ async def test_an_extension_that_is_refused_for_good_is_asked_for_once(
 async def test_an_extension_that_may_come_later_is_asked_for_again(
     stub: Stub, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(worker, "AGAIN_S", 0.01)
-    held = letter(stub, visibility=0.1)
-    async with held:
-        stub.status = status
+    async with extended(stub, monkeypatch, status):
         await soon(lambda: len(stub.actions("extend")) > 2)
         stub.status = 200
 

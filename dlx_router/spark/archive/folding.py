@@ -95,8 +95,9 @@ def drop_old(archive: Archive, before_ms: int) -> None:
 
     And what came of days that retention took already: nobody reads it, so no `erase` finds it either.
     """
+    gone = archive.state().before
     for folder in [*archive.root.glob("raw/event_date=*"), *archive.root.glob("events/event_date=*")]:
-        if folder.name.partition("=")[2] < archive.state().before:
+        if folder.name.partition("=")[2] < gone:
             removed(folder)
     for day in archive.days().values():
         if day.written_ms <= before_ms:

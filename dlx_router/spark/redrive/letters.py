@@ -26,8 +26,6 @@ from dlx_router.wire import table
 
 ROUTER_ID: Final = "pipeline"
 _PLAIN: Final = ("content_type", "content_encoding", "correlation_id", "reply_to", "message_id", "type", "app_id")
-
-
 _NO_EVENT: Final = (LookupError, TypeError, AttributeError, ValueError, OverflowError, struct.error)  # from no router
 _WHY_CHARS: Final = 200
 

@@ -122,9 +122,7 @@ def chosen(events: DataFrame, choice: Choice, *, is_move: bool = False) -> DataF
     """
     key = [name for name in KEY if name != "vhost"] if is_move else [*KEY]
     standing = _standing(of_letters(events).where(~f.col("kind").isin("released", *LEASES)))
-    standing = standing.where(
-        f.col("failed_queue").isNotNull()
-    )  # which a router always tells: else there is no way back
+    standing = standing.where(f.col("failed_queue").isNotNull())  # a router tells it always; else there is no way back
     own = Window.partitionBy(*key).orderBy(f.desc("ts_ms"), f.desc("redrives"), f.desc("attempts"), f.desc("event_id"))
     last = (
         standing.withColumn("_n", f.row_number().over(own)).where("_n = 1").drop("_n").where(f.col("kind").isin(*FINAL))
