@@ -1,18 +1,20 @@
 """A consuming channel: hands over deliveries, turns settled ones into few acks, and counts what it gives back."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pamqp import commands
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
-from dlx_router.core.settlement import Acks
+from dlx_router.core.settlement import Acks, PackedAcks
 from dlx_router.wire import frames
 
 
 class Consumer:
     """Consumes one queue: deliveries go to `sink(delivery, self)`, the end to `on_lost(self, error, unsettled)`."""
+
+    new_acks: ClassVar[type[Acks] | type[PackedAcks]] = Acks
 
     def __init__(  # noqa: PLR0913 - what consuming can ask for
         self,
@@ -42,7 +44,7 @@ class Consumer:
         self._sink, self._run_sink = sink, run_sink
         self._on_lost = on_lost
         self._arguments = dict(arguments or {})
-        self._acks = Acks()
+        self._acks = self.new_acks()
         self._channel = 0
         self._tag = "dlx-router"
 
@@ -95,7 +97,7 @@ class Consumer:
         self.flush()
         if not by_closing:
             self._link.send(frames.nack(channel, 0, True, True))  # noqa: FBT003 - tag 0 and multiple: all, requeued
-        self._channel, self._acks = 0, Acks()
+        self._channel, self._acks = 0, self.new_acks()
         await self._link.close_channel(channel)
         return unsettled
 
@@ -186,7 +188,7 @@ class Consumer:
     def on_closed(self, error: Exception) -> None:
         """The channel is gone: the broker gives the unsettled to somebody else."""
         channel, self._channel = self._channel, 0
-        unsettled, self._acks = len(self._acks), Acks()
+        unsettled, self._acks = len(self._acks), self.new_acks()
         if channel:
             self._on_lost(self, error, unsettled)
 

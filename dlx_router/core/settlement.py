@@ -255,3 +255,72 @@ class Acks:
             del self._open[tag]
         done.clear()
         return acks
+
+
+class PackedAcks:
+    """As `Acks`, in one byte for each delivery that ever came: for a channel that ends with what it holds.
+
+    Law: it answers as `Acks` does. Tags count from 1, each one more than the last.
+    """
+
+    __slots__ = ("_done", "_first", "_states", "_unsettled")
+
+    def __init__(self) -> None:
+        self._states = bytearray(1)  # by tag: whether it is unsettled
+        self._first = 1  # nothing before it is
+        self._unsettled = 0
+        self._done: set[int] = set()
+
+    def __len__(self) -> int:
+        return self._unsettled
+
+    def delivered(self, tag: int) -> None:
+        """A delivery arrived; it stays unsettled until `settle` and `flush`."""
+        self.delivered_run(tag, tag + 1)
+
+    def delivered_run(self, first: int, stop: int) -> None:
+        """As `delivered` of each tag from `first` up to `stop`."""
+        self._states.extend(b"\1" * (stop - first))
+        self._unsettled += stop - first
+
+    def settle_run(self, first: int, stop: int) -> None:
+        """As `settle` of each tag from `first` up to `stop`."""
+        for tag in range(first, stop):
+            self.settle(tag)
+
+    def settle(self, tag: int) -> None:
+        """The delivery may be acked. Unknown tags (of a channel that is gone) are ignored."""
+        if self._take(tag):
+            self._done.add(tag)
+
+    def _take(self, tag: int) -> bool:
+        is_open = 0 < tag < len(self._states) and bool(self._states[tag])
+        if is_open:
+            self._states[tag] = 0
+            self._unsettled -= 1
+        return is_open
+
+    @property
+    def unflushed(self) -> int:
+        """How many are settled since the last flush."""
+        return len(self._done)
+
+    @property
+    def unsettled(self) -> list[int]:
+        """The tags that are not settled, in the order of their deliveries."""
+        return [tag for tag, is_open in enumerate(self._states) if is_open]
+
+    def gone(self, tag: int) -> None:
+        """The delivery was rejected or given back by other means."""
+        self._take(tag)
+        self._done.discard(tag)
+
+    def flush(self) -> list[tuple[int, bool]]:
+        """(tag, multiple) for all that is settled: one ack for the longest settled beginning, one each for the rest."""
+        found = self._states.find(1, self._first)
+        first = self._first = len(self._states) if found < 0 else found
+        beginning = max((tag for tag in self._done if tag < first), default=0)
+        acks = [(beginning, True)] if beginning else []
+        acks += [(tag, False) for tag in sorted(self._done) if tag > first]
+        self._done.clear()
+        return acks

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.settlement import Acks, Confirms
+from dlx_router.core.settlement import Acks, Confirms, PackedAcks
 from tests.core.core_samples import law
 
 
@@ -175,12 +175,15 @@ def test_what_is_published_in_runs_is_answered_as_each_by_itself(steps: list[tup
         assert together.next_number == alone.next_number
 
 
+@pytest.mark.parametrize("acks", [Acks, PackedAcks])
 @law
 @given(
     st.lists(st.tuples(st.sampled_from(["delivered", "settle", "gone", "flush"]), st.integers(1, 9), st.integers(1, 5)))
 )
-def test_deliveries_settled_in_runs_are_acked_as_each_by_itself(steps: list[tuple[str, int, int]]) -> None:
-    together, alone, seen = Acks(), Acks(), 0
+def test_deliveries_settled_in_runs_are_acked_as_each_by_itself(
+    acks: type[Acks | PackedAcks], steps: list[tuple[str, int, int]]
+) -> None:
+    together, alone, seen = acks(), Acks(), 0
     for what, tag, count in steps:
         match what:
             case "delivered":
@@ -198,3 +201,4 @@ def test_deliveries_settled_in_runs_are_acked_as_each_by_itself(steps: list[tupl
             case "flush":
                 assert together.flush() == alone.flush()
         assert (together.unsettled, together.unflushed) == (alone.unsettled, alone.unflushed)
+        assert len(together) == len(alone)

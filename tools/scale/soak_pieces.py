@@ -1,4 +1,7 @@
-"""A soak in pieces: each run adds one to build/scale/soak.jsonl, and the section tells all of them together."""
+"""A soak in pieces: each run adds one to docs/capacity-soak.jsonl, and the section tells all of them together.
+
+The file lies beside the page, so that pieces of several days and clones make one soak.
+"""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +11,7 @@ from typing import Any, Final
 from tools.chaos.soak.run import Soak, run
 from tools.scale.bench import Bench, Row
 
-PIECES: Final = Path(__file__).resolve().parents[2] / "build/scale/soak.jsonl"
+PIECES: Final = Path(__file__).resolve().parents[2] / "docs/capacity-soak.jsonl"
 FAST: Final = "600"  # letters a second that the load publishes; each is one to five decisions
 
 

@@ -1,4 +1,4 @@
-"""The sieve: looks through a queue, hands over what is meant and holds the rest, which goes back in its order.
+"""A scan: looks through a queue, hands over what is meant and holds the rest, which goes back in its order.
 
 A consumer holds at most 60,000 letters (prefetch has 16 bits); then it is ended, keeping what it holds, and the next
 one goes on, so that giving back one after the other keeps the order. See docs/architecture.md
@@ -18,6 +18,7 @@ from typing import Final
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
+from dlx_router.core.settlement import PackedAcks
 from dlx_router.wire import frames
 
 MAX_HELD: Final = 60_000
@@ -27,6 +28,12 @@ MANY: Final = 16  # frames of acks within QUIET_S; the broker makes them wait fr
 QUIET_S: Final = 1.0
 BACK_S: Final = 30.0
 BACK_LOOK_S: Final = 0.05
+
+
+class _Holding(Consumer):
+    """All that it holds may be millions of letters, with others of its kind."""
+
+    new_acks = PackedAcks
 
 
 class Scan:
@@ -47,7 +54,7 @@ class Scan:
 
     async def start(self) -> None:
         """Consume. ChannelClosed 404: there is no such queue."""
-        consumer = Consumer(self._link, self._queue, self._prefetch, sink=self._take, on_lost=self._gone)
+        consumer = _Holding(self._link, self._queue, self._prefetch, sink=self._take, on_lost=self._gone)
         self._came = self._thawed = 0
         self._consumers.append(consumer)
         await consumer.start()

@@ -1,10 +1,12 @@
-"""Looking: when a look through a queue is over."""
+"""Looking: when a look through a queue is over, and how long it may hold what it leaves alone."""
 
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Final
 
 AGAIN_S: Final = 0.1
+HOLD_S: Final = 50.0
+MOST_S: Final = 1200.0  # RabbitMQ ends a consumer after 1,800
 QUIET_S: Final = 2.0  # what was delivered is here by then
 
 
@@ -35,3 +37,31 @@ class ScanPass:
         if not (is_all and later) and await self._depth():
             return Over.NO
         return Over.ALL if is_all else Over.FEWER
+
+
+class HoldLimit:
+    """How long a look may hold what stays: the time it takes to read, and HOLD_S or as long again for letters' turns.
+
+    What stays goes back to the front, and the next look has to pass all of it again: had a look always the same time,
+    there would be a length of queue from which on no look comes further than the one before.
+    """
+
+    def __init__(self, expected: int, now: float) -> None:
+        """`expected`: letters in the queue as the look began."""
+        self._expected, self._began_s = expected, now
+        self._seen, self._noted_s, self._read_s = 0, now, 0.0
+
+    def note(self, now: float, seen: int) -> None:
+        """So many were read by now; asked often."""
+        if self._seen < seen and self._seen < self._expected:
+            self._read_s += now - self._noted_s
+        self._seen, self._noted_s = seen, now
+
+    def is_over(self, now: float) -> bool:
+        """Whether what is held has to go back."""
+        waited_s = now - self._began_s - self._read_s
+        return waited_s > max(HOLD_S, self._read_s) or self.is_spent(now)
+
+    def is_spent(self, now: float) -> bool:
+        """Whether the broker would soon end the consumer."""
+        return now - self._began_s > MOST_S

@@ -1,8 +1,8 @@
 """The worker: carries out one task, look after look through its queue, until all that is meant has gone.
 
 Rules: a letter is acked after its copy was confirmed and not returned, and after the journal took its event; whatever
-ends the work, what is unsettled goes back. A look lasts HOLD_S at most, so that no letter stays unacked for long: then
-what is held is given back and the next look begins.
+ends the work, what is unsettled goes back. A look that waits for its letters' turns ends after a while (HoldLimit), so
+that no letter stays unacked for long: then what is held is given back and the next look begins.
 """
 
 import asyncio
@@ -35,14 +35,12 @@ from dlx_router.service.redrive.copies import Copies
 from dlx_router.service.redrive.counters import Counters, group_of
 from dlx_router.service.redrive.export_stream import ExportStream
 from dlx_router.service.redrive.scan import MAX_HELD, Scan
-from dlx_router.service.redrive.scan_pass import Over, ScanPass
+from dlx_router.service.redrive.scan_pass import MOST_S, HoldLimit, Over, ScanPass
 from dlx_router.service.redrive.sender import WINDOW, Sender
 from dlx_router.service.redrive.target_depths import TargetDepths
 from dlx_router.telemetry.logs import Once
 from dlx_router.wire import frames
 
-HOLD_S: Final = 50.0
-ONCE_S: Final = 1200.0  # for what has to see all at once; RabbitMQ ends a consumer after 1,800
 TICK_S: Final = 0.02
 HALTED_S: Final = 1.0
 NACKS_KEEP_ORDER: Final = (4, 0)
@@ -147,16 +145,16 @@ class TaskWorker:
         self._prefetch = MAX_HELD if self._sifting else min(self._todo.most, WINDOW)
         self._scan = Scan(self._link, self.task.spec.queue, self._prefetch, self._take)
         self._sender.rests()
-        until = time.monotonic() + (ONCE_S if self._is_once else HOLD_S) if self._sifting else None
         await self._scan.start()
         self._out.on_batch = self._scan.flush
         try:
-            return await self._working(expected, until)
+            return await self._working(expected)
         finally:
             await self._finish()
 
-    async def _working(self, expected: int, until: float | None) -> End | None:
+    async def _working(self, expected: int) -> End | None:
         look = ScanPass(expected, partial(depth_of, self._context, self.task.spec.queue))
+        limit, sent = HoldLimit(expected, time.monotonic()), self.counters.counts.sent
         while True:
             self._raise_failure()
             now = time.monotonic()
@@ -168,12 +166,22 @@ class TaskWorker:
             over = await self._is_over(look, now)
             if over is not Over.NO:  # where fewer came, what is held goes back and is counted anew
                 return None if over is Over.FEWER and not self._is_once else End.DONE
-            if await self._is_full() or (until is not None and now > until):
-                if self._is_once:
-                    raise Stopped(f"the queue was not looked through within {ONCE_S:g} s; use a limit")
+            limit.note(now, self.counters.counts.seen)
+            if await self._is_full() or (self._sifting and self._has_held_enough(limit, now, sent)):
                 return None
             self._check_export()
             await self._rest()
+
+    def _has_held_enough(self, limit: HoldLimit, now: float, sent_before: int) -> bool:
+        """Whether what is held goes back now. Stopped where the next look could come no further than this one."""
+        if not limit.is_spent(now):
+            return not self._is_once and limit.is_over(now)
+        if self._is_once:
+            raise Stopped(f"the queue was not looked through within {MOST_S:g} s; use a limit")
+        if self.counters.counts.sent == sent_before and not self._is_busy:
+            before = self.counters.counts.left
+            raise Stopped(f"{before} letters that stay lie in front, and {MOST_S:g} s are not enough to pass them; park them first")
+        return True
 
     @property
     def _is_once(self) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.names import Names
 from dlx_router.redrive.task import Spec, Task
-from dlx_router.service.redrive.scan_pass import AGAIN_S, QUIET_S, Over, ScanPass
+from dlx_router.service.redrive.scan_pass import AGAIN_S, HOLD_S, MOST_S, QUIET_S, HoldLimit, Over, ScanPass
 from dlx_router.service.redrive.worker import End, TaskWorker
 
 TICK_S = 0.02
@@ -83,6 +83,58 @@ def test_while_letters_come_nothing_is_over_and_the_queue_is_not_asked_often(ste
     assert queue.asked <= len(steps) * TICK_S / AGAIN_S + 1
 
 
+EACH = 8  # letters, of which the first is meant
+
+
+class Front:
+    """A queue whose letters are read at a speed; the meant ones are sent at a rate, at most 2,000 read ahead of it.
+
+    What stays goes back to the front after each look.
+    """
+
+    def __init__(self, letters: int, speed: float, rate: float) -> None:
+        self.letters, self.speed, self.rate = letters, speed, rate
+        self.passed = 0  # letters that stay, in front of all that is meant
+
+    def look(self, now: float) -> float:
+        """One look; → when it ended. All that was meant of what it read has gone, but what was read ahead."""
+        left, began, limit, step = self.letters, now, HoldLimit(self.letters, now), 0.5
+        seen, sent, waits = 0.0, 0.0, False
+        while not limit.is_over(now) and (seen < left or sent < self.meant(seen)):
+            now += step
+            ahead = self.meant(seen) - sent
+            waits = ahead > 1000 if waits else ahead > 2000
+            seen += 0 if waits else min(self.speed * step, left - seen)
+            sent += min(self.rate * step, self.meant(seen) - sent)
+            limit.note(now, int(seen))
+        assert now - began <= MOST_S + step
+        self.letters -= int(sent)
+        self.passed += int(sent) * (EACH - 1)
+        return now
+
+    def meant(self, seen: float) -> float:
+        return max(0.0, seen - self.passed) / EACH
+
+
+@pytest.mark.parametrize(("letters", "speed", "rate", "most_looks"), [
+    (100_000, 10_000, 1e9, 1),
+    (2_000_000, 10_000, 1e9, 1),
+    (10_000_000, 10_000, 1e9, 1),
+    (2_000_000, 10_000, 1000, 6),
+    (2_000_000, 10_000, 100, 60),
+])  # fmt: skip
+def test_looks_come_to_the_end_of_a_queue_however_many_letters_stay_in_front(
+    letters: int, speed: float, rate: float, most_looks: int
+) -> None:
+    queue, looks, now = Front(letters, speed, rate), 0, 1000.0
+    while queue.letters - queue.passed >= EACH:
+        before, looks = queue.letters, looks + 1
+        now = queue.look(now)
+        assert queue.letters < before, f"look {looks} has sent nothing"
+    assert looks <= most_looks
+    assert now - 1000.0 <= 2.5 * (letters / EACH / rate + letters / speed) + HOLD_S, "half of its time is its letters'"
+
+
 class Emptied:
     """A topology that knows a queue of which all letters have gone."""
 
@@ -109,4 +161,4 @@ async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
     for _ in range(seen):
         worker.counters.saw()
     async with asyncio.timeout(20):
-        assert await worker._working(10, None) is expected, "None: look again, and count anew"
+        assert await worker._working(10) is expected, "None: look again, and count anew"
