@@ -7,7 +7,8 @@ the library stops an evaluation at 10,000 iterations and an expression at 32 lev
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,8 @@ from dlx_router.core.condition import Condition, ConditionFailed, View
 MAX_CHARS: Final = 2000
 TEXTS: Final = ("reason", "cause", "queue", "exchange", "routing_key", "vhost", "content_type")
 NUMBERS: Final = ("attempts", "redrives", "age", "size")
+FUNCTIONS: Final = ("header", "body")
+_ERRORS: Final = (RuntimeError, ValueError, TypeError, UnicodeError)
 _STRING: Final = r"[rR]?(?:\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
 _TOKENS: Final = re.compile(rf"(?P<gap>\s+|//[^\n]*)|(?P<text>{_STRING})|(?P<word>[A-Za-z_]\w*)|(?P<mark>.)", re.DOTALL)
 _COMPILER_ERROR: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
@@ -42,7 +45,7 @@ def condition(text: str) -> Condition:
     """The condition, or ConditionError that says what is wrong and where."""
     if len(text) > MAX_CHARS:
         raise ConditionError(f"has {len(text)} characters, at most {MAX_CHARS} are possible; write several conditions")
-    expression = _expression(text)
+    _check(text)
     tokens = [token for token in _tokens(text) if token.kind != "gap"]
     headers, pointers = _asked(text, tokens, "header"), _asked(text, tokens, "body")
     for pointer, at in pointers:
@@ -50,12 +53,8 @@ def condition(text: str) -> Condition:
             raise _error(text, at, f'"{pointer}" is no JSON pointer; write "/{pointer}"')
     for written, at in _literals(tokens, "matches", last=True):
         _check_regex(text, written, at)
-    return Condition(
-        text,
-        _Compiled(expression),
-        tuple(dict.fromkeys(name for name, _ in headers)),
-        tuple(dict.fromkeys(pointer for pointer, _ in pointers)),
-    )
+    names, places = (tuple(dict.fromkeys(argument for argument, _ in asked)) for asked in (headers, pointers))
+    return Condition(text, _compiled(text, tokens, names, places), names, places)
 
 
 def _error(text: str, at: int, message: str) -> ConditionError:
@@ -64,58 +63,84 @@ def _error(text: str, at: int, message: str) -> ConditionError:
 
 
 class _Compiled:
-    """Evaluates one expression."""
+    """Evaluates one expression, in which what it asks of the message are variables of these names."""
 
-    __slots__ = ("_expression",)
+    __slots__ = ("_expression", "_headers", "_pointers")
 
-    def __init__(self, expression: Any) -> None:
-        self._expression = expression
+    def __init__(self, expression: Any, headers: Mapping[str, str], pointers: Mapping[str, str]) -> None:
+        self._expression, self._headers, self._pointers = expression, headers, pointers
 
     def __call__(self, view: View) -> bool:
-        """Whether it holds. Raises ConditionFailed, and nothing else."""
-        _seen.view = view
+        """Whether it holds. Raises ConditionFailed, and nothing else.
+
+        The body is parsed only where the rest does not decide: what has a value without it has the same with it.
+        """
+        known = {**view.variables, **{variable: view.header(name) for variable, name in self._headers.items()}}
+        if self._pointers:
+            with suppress(*_ERRORS):
+                if isinstance(answer := self._expression.eval(data=known).value(), bool):
+                    return answer
+            known |= {variable: view.body(pointer) for variable, pointer in self._pointers.items()}
+        return self._holds(known)
+
+    def _holds(self, known: Mapping[str, Any]) -> bool:
         try:
-            result = self._expression.eval(data=view.variables)
+            result = self._expression.eval(data=known)
             answer = result.value()
-        except (RuntimeError, ValueError, TypeError, UnicodeError) as error:
+        except _ERRORS as error:
             raise ConditionFailed(_without_values(_plain(error))) from None
-        finally:
-            _seen.view = None
         if answer is True or answer is False:
             return answer
         failed = result.type() == _error_type()
         raise ConditionFailed(_without_values(_plain(answer)) if failed else "neither true nor false")
 
 
-class _Seen:
-    """The letter that is being looked at: functions of CEL are bound once, and each evaluation ends before the next."""
+def _compiled(text: str, tokens: Sequence[_Token], headers: Iterable[str], pointers: Iterable[str]) -> _Compiled:
+    """cel-expr-python 0.1.3 leaks 112 bytes with each call of a function of ours, so what they return are variables."""
+    from cel_expr_python import cel  # noqa: PLC0415 - as in _environment
 
-    view: View | None = None
+    prefix = "_v"
+    while any(token.text.startswith(prefix) for token in tokens):
+        prefix += "_"
+    calls = [("header", name) for name in headers] + [("body", pointer) for pointer in pointers]
+    names = {call: f"{prefix}{number}" for number, call in enumerate(calls)}
+    kinds = {name: cel.Type.STRING if call[0] == "header" else cel.Type.DYN for call, name in names.items()}
+    expression = cel.NewEnv(variables=_kinds() | kinds, functions=[]).compile(_with_variables(text, tokens, names))
+    of = {
+        function: {variable: argument for (called, argument), variable in names.items() if called == function}
+        for function in FUNCTIONS
+    }
+    return _Compiled(expression, of["header"], of["body"])
 
-    def header(self, name: str) -> str:
-        assert self.view is not None
-        return self.view.header(name)
 
-    def body(self, pointer: str) -> Any:
-        assert self.view is not None
-        return self.view.body(pointer)
+def _with_variables(text: str, tokens: Sequence[_Token], names: Mapping[tuple[str, str], str]) -> str:
+    """The expression with a variable for each call, which ends with the second token behind its name."""
+    parts, end = [], 0
+    for at, token in enumerate(tokens[:-3]):
+        if token.kind == "word" and token.text in FUNCTIONS and tokens[at + 1].text == "(":
+            parts += [text[end : token.at], names[token.text, _read(tokens[at + 2].text)]]
+            end = tokens[at + 3].at + 1
+    return "".join([*parts, text[end:]])
 
 
-_seen: Final = _Seen()
+@cache
+def _kinds() -> dict[str, Any]:
+    from cel_expr_python import cel  # noqa: PLC0415 - as in _environment
+
+    return dict.fromkeys(TEXTS, cel.Type.STRING) | dict.fromkeys(NUMBERS, cel.Type.INT)
 
 
 @cache
 def _environment() -> Any:
-    """Made when the first condition is read: 0.1 s and 14 MB that nobody else pays."""
+    """In which people write. Made when the first condition is read: 0.1 s and 14 MB that nobody else pays."""
     from cel_expr_python import cel  # noqa: PLC0415 - see above
 
     kind = cel.Type
-    variables = dict.fromkeys(TEXTS, kind.STRING) | dict.fromkeys(NUMBERS, kind.INT)
     functions = [
-        cel.FunctionDecl("header", [cel.Overload("header_string", kind.STRING, [kind.STRING], impl=_seen.header)]),
-        cel.FunctionDecl("body", [cel.Overload("body_string", kind.DYN, [kind.STRING], impl=_seen.body)]),
+        cel.FunctionDecl("header", [cel.Overload("header_string", kind.STRING, [kind.STRING])]),
+        cel.FunctionDecl("body", [cel.Overload("body_string", kind.DYN, [kind.STRING])]),
     ]
-    return cel.NewEnv(variables=variables, functions=functions), (kind.BOOL, kind.DYN)
+    return cel.NewEnv(variables=_kinds(), functions=functions), (kind.BOOL, kind.DYN)
 
 
 def _advice(text: str, message: str) -> str:
@@ -129,7 +154,7 @@ def _advice(text: str, message: str) -> str:
     return nearest(name[1], (*TEXTS, *NUMBERS)) or f"; known: {', '.join((*TEXTS, *NUMBERS))}"
 
 
-def _expression(text: str) -> Any:
+def _check(text: str) -> None:
     environment, boolean = _environment()
     try:
         expression = environment.compile(text)
@@ -140,7 +165,6 @@ def _expression(text: str) -> Any:
         raise ConditionError(f"{match[3]}{_advice(text, match[3])}", int(match[1]), int(match[2])) from None
     if not any(expression.return_type() == kind for kind in boolean):
         raise ConditionError(f"is {expression.return_type().name()}, neither true nor false; compare it with something")
-    return expression
 
 
 @cache

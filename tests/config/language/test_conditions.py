@@ -3,16 +3,21 @@
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
+from cel_expr_python import cel
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dlx_router.config.language.conditions import ConditionError, condition
+from dlx_router.config.language.conditions import NUMBERS, TEXTS, ConditionError, condition
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from dlx_router.core.condition import ConditionFailed, view
 from dlx_router.core.places import looked_up
-from tests.core.core_samples import NOW, letter
+from tests.core.core_samples import NOW, law, letter
 
 BODY: Final = b'{"order":{"total":120.5,"lines":[{"sku":"a"}],"paid":true},"n":null,"big":1e400}'
 HEADERS: Final = {"x-kind": "aab", "x-count": "7"}
@@ -127,3 +132,89 @@ def test_a_hostile_message_costs_no_time() -> None:
 def test_nobody_pays_for_the_library_who_has_no_conditions() -> None:
     script = "import sys, dlx_router.config.policy_files.loader; sys.exit('cel_expr_python' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "text", ['header("x-kind") == "b"', 'body("/order/total") == 3', 'header("x-kind").matches("b")']
+)
+def test_asking_again_and_again_takes_no_memory(text: str) -> None:
+    """Functions of ours, called by the library, leaked 112 bytes a call: 5 MB here."""
+    asks = condition(text).holds
+    seen = view(letter(header=HEADERS.get, body=looked_up(BODY.replace(b',"big":1e400', b""))), 1, NOW)
+    for _ in range(2000):
+        asks(seen)
+    before = psutil.Process().memory_info().rss
+    for _ in range(50_000):
+        asks(seen)
+    assert psutil.Process().memory_info().rss - before < 1_000_000
+
+
+def test_a_variable_of_the_author_is_never_one_of_ours() -> None:
+    assert holds('["aab"].exists(_v0, _v0 == header("x-kind") && body("/order/paid"))', b'{"order":{"paid":true}}')
+    with pytest.raises(ConditionError, match="undeclared reference to '_v0'"):
+        condition('header("x-kind") == _v0')
+
+
+def test_a_body_is_read_only_where_the_rest_does_not_decide() -> None:
+    asked: list[str] = []
+    fields = {"body": asked.append, "header": HEADERS.get}
+    for text in (
+        'reason == "no" && body("/a") == 1',
+        'body("/a") == 1 || reason == "rejected"',
+        'header("x-kind") == ""',
+    ):
+        condition(text).holds(view(letter(**fields), 1, NOW))
+    assert asked == []
+    condition('reason == "rejected" && body("/a") == 1').holds(view(letter(**fields), 1, NOW))
+    assert asked == ["/a"]
+
+
+WORDS: Final = st.sampled_from(["", "a", "aab", "7", "\udc80", "ü"])
+ATOMS: Final = st.sampled_from([
+    'header("a") == "a"', 'header("b").matches("^a+")', 'int(header("a")) > 6', 'body("/a") == "a"', "body('/b') > 3",
+    'body("/b") == body("/a")', 'body("") == null', "attempts == 1", 'reason == "x"', '"a" in body("/l")',
+    '[1, 7].exists(x, x == body("/b"))', 'size(header("b") + string(body("/a"))) > 2', 'body("/a")', "true",
+])  # fmt: skip
+EXPRESSIONS: Final = st.recursive(
+    ATOMS,
+    lambda part: st.one_of(
+        st.builds("({} && {})".format, part, part),
+        st.builds("({} || {})".format, part, part),
+        st.builds("!({})".format, part),
+        st.builds("(({}) ? ({}) : ({}))".format, part, part, part),
+    ),
+    max_leaves=6,
+)
+VALUES: Final = st.one_of(st.none(), WORDS, st.integers(-(2**70), 2**70), st.floats(), st.lists(WORDS), st.booleans())
+
+
+def by_functions(text: str, headers: Mapping[str, str], places: Mapping[str, Any]) -> bool | None:
+    """What it says where the library calls functions of ours, as people write it; None: it fails."""
+    kind = cel.Type
+    functions = [
+        cel.FunctionDecl("header", [cel.Overload("h", kind.STRING, [kind.STRING], impl=lambda name: headers[name])]),
+        cel.FunctionDecl("body", [cel.Overload("b", kind.DYN, [kind.STRING], impl=places.get)]),
+    ]
+    variables = dict.fromkeys(TEXTS, kind.STRING) | dict.fromkeys(NUMBERS, kind.INT)
+    expression = cel.NewEnv(variables=variables, functions=functions).compile(text)
+    try:
+        answer = expression.eval(data=view(letter(), 1, NOW).variables).value()
+    except (RuntimeError, ValueError, TypeError):
+        return None
+    return answer if isinstance(answer, bool) else None
+
+
+@law
+@given(
+    EXPRESSIONS,
+    st.fixed_dictionaries({"a": WORDS, "b": WORDS}),
+    st.fixed_dictionaries({"": VALUES, "/a": VALUES, "/b": VALUES, "/l": VALUES}),
+)
+def test_an_expression_means_what_its_functions_mean(
+    text: str, headers: dict[str, str], places: dict[str, Any]
+) -> None:
+    try:
+        ours: bool | None = condition(text).holds(view(letter(header=headers.get, body=places.get), 1, NOW))
+    except ConditionFailed:
+        ours = None
+    assert ours == by_functions(text, headers, places)
