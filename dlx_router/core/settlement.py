@@ -317,8 +317,8 @@ class PackedAcks:
 
     def flush(self) -> list[tuple[int, bool]]:
         """(tag, multiple) for all that is settled: one ack for the longest settled beginning, one each for the rest."""
-        found = self._states.find(1, self._first)
-        first = self._first = len(self._states) if found < 0 else found
+        at = self._states.find(1, self._first)
+        first = self._first = len(self._states) if at < 0 else at
         beginning = max((tag for tag in self._done if tag < first), default=0)
         acks = [(beginning, True)] if beginning else []
         acks += [(tag, False) for tag in sorted(self._done) if tag > first]
