@@ -41,6 +41,13 @@ policies:
   - {name: swift, queue: chaos.swift, definition: {dead-letter-exchange: chaos.swift}}
   - {name: single, queue: chaos.single, definition: {dead-letter-exchange: chaos.single}}
   - {name: fan, queue: chaos.fan, definition: {dead-letter-exchange: chaos.fan}}
+  - name: asked
+    queue: chaos.flaky
+    definition:
+      max-delivery-attempts: 3
+      redelivery-delay: 300ms
+      redelivery-collision-avoidance-factor: 0.2
+      never-retry: ['header("x-for-good") == "yes" || body("/for-good") == true']
   - name: waits
     match: "chaos.#"
     definition:
