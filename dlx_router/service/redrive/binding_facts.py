@@ -1,5 +1,7 @@
 """What must be known of a queue before it is looked through; asked of the management API where there is one."""
 
+import asyncio
+import time
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
@@ -9,6 +11,8 @@ from dlx_router.broker.management import Management, ManagementError
 from dlx_router.service.redrive.context import Stopped, TaskContext
 
 NEAR: Final = 0.9  # of a target's limit
+SURE_S: Final = 2.0
+AGAIN_S: Final = 0.25
 STREAM: Final = "stream"
 
 
@@ -71,11 +75,27 @@ async def see_to_holding(context: TaskContext, link: Link, queue: str, *, siftin
 
 
 async def depth_of(context: TaskContext, queue: str) -> int:
-    """How many letters are ready. Stopped where there is no such queue."""
-    depths = await context.topology.depths([queue])
-    if queue not in depths:
+    """How many letters are ready in a queue that nobody needs to consume. Stopped where there is no such queue.
+
+    That it has nothing and nobody is believed once it was said for SURE_S: see `ready_in`.
+    """
+    until = time.monotonic() + SURE_S
+    while (ready := await ready_in(context, queue)) is None and time.monotonic() < until:  # noqa: ASYNC110 - the broker tells nobody
+        await asyncio.sleep(AGAIN_S)
+    return ready or 0
+
+
+async def ready_in(context: TaskContext, queue: str) -> int | None:
+    """How many letters are ready; None where it has nothing and nobody. Stopped where there is no such queue.
+
+    A quorum queue that has much to do, as when it takes back what was held, or that has no leader, is said to have
+    neither messages nor consumers: the broker waits 250 ms for its answer (`rabbit_quorum_queue:stat`).
+    """
+    counts = await context.topology.censuses([queue])
+    if queue not in counts:
         raise Stopped(f"queue {queue!r} does not exist, or cannot be looked at")
-    return depths[queue]
+    ready, consumers = counts[queue]
+    return ready if ready or consumers else None
 
 
 async def room_of(management: Management | None, vhost: str, queue: str) -> int | None:

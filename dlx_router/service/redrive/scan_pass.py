@@ -19,10 +19,10 @@ class Over(Enum):
 
 
 class ScanPass:
-    """`expected`: letters in the queue as it began; `depth()`: how many are ready now."""
+    """`expected`: letters in the queue as it began; `ready()`: how many wait now, None where that is not known."""
 
-    def __init__(self, expected: int, depth: Callable[[], Awaitable[int]]) -> None:
-        self._expected, self._depth = expected, depth
+    def __init__(self, expected: int, ready: Callable[[], Awaitable[int | None]]) -> None:
+        self._expected, self._ready = expected, ready
         self._seen = -1
         self._moved_s = self._asked_s = 0.0
 
@@ -34,7 +34,7 @@ class ScanPass:
         if busy or now - self._asked_s < AGAIN_S or not (is_all or now - self._moved_s >= QUIET_S):
             return Over.NO
         self._asked_s = now
-        if not (is_all and later) and await self._depth():
+        if not (is_all and later) and await self._ready() != 0:
             return Over.NO
         return Over.ALL if is_all else Over.FEWER
 

@@ -27,7 +27,7 @@ from dlx_router.redrive.task import Task
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
-from dlx_router.service.redrive.binding_facts import depth_of, see_to_holding, version_of
+from dlx_router.service.redrive.binding_facts import depth_of, ready_in, see_to_holding, version_of
 from dlx_router.service.redrive.bindings import Bindings
 from dlx_router.service.redrive.buffer import ReadAhead
 from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
@@ -74,6 +74,7 @@ class TaskWorker:
         self._later = False
         self._sifting = not task.spec.takes_all or task.spec.not_a_dead_letter_queue  # there most of it stays
         self._prefetch = 0
+        self._given_back = 0  # by the last look; the queue may not have taken all of it yet
         self._may_hold = False  # it was asked, and no look can end what stays
         self._once = Once()
         self._export = export
@@ -139,7 +140,7 @@ class TaskWorker:
 
     async def _look(self) -> End | None:
         """Through the queue once; None: once more."""
-        expected = await depth_of(self._context, self.task.spec.queue)
+        expected = max(await depth_of(self._context, self.task.spec.queue), self._given_back)
         self.counters.begin(expected, anew=self._is_once)
         self._later = False
         self._prefetch = MAX_HELD if self._sifting else min(self._todo.most, WINDOW)
@@ -153,7 +154,7 @@ class TaskWorker:
             await self._finish()
 
     async def _working(self, expected: int) -> End | None:
-        look = ScanPass(expected, partial(depth_of, self._context, self.task.spec.queue))
+        look = ScanPass(expected, partial(ready_in, self._context, self.task.spec.queue))
         limit, sent = HoldLimit(expected, time.monotonic()), self.counters.counts.sent
         while True:
             self._raise_failure()
@@ -179,8 +180,9 @@ class TaskWorker:
         if self._is_once:
             raise Stopped(f"the queue was not looked through within {MOST_S:g} s; use a limit")
         if self.counters.counts.sent == sent_before and not self._is_busy:
-            before = self.counters.counts.left
-            raise Stopped(f"{before} letters that stay lie in front, and {MOST_S:g} s are not enough to pass them; park them first")
+            left = self.counters.counts.left
+            why = f"{left} letters that stay lie in front, and {MOST_S:g} s are not enough to pass them"
+            raise Stopped(f"{why}; park them first")
         return True
 
     @property
@@ -251,8 +253,9 @@ class TaskWorker:
         while self._sender.pending and self._sender.is_open and time.monotonic() < self._patient_until(begun):
             await self._rest()
         self._todo.clear()
+        self._given_back = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
-            await self._scan.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
+            self._given_back = await self._scan.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
 
     def _patient_until(self, begun: float) -> float:
         """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""

@@ -1,6 +1,7 @@
 """When a look through a queue is over, by the clock and by what the queue says."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.names import Names
 from dlx_router.redrive.task import Spec, Task
+from dlx_router.service.redrive.binding_facts import SURE_S, depth_of
 from dlx_router.service.redrive.scan_pass import AGAIN_S, HOLD_S, MOST_S, QUIET_S, HoldLimit, Over, ScanPass
 from dlx_router.service.redrive.worker import End, TaskWorker
 
@@ -17,14 +19,14 @@ TICK_S = 0.02
 
 
 class Queue:
-    """One with so many letters ready, and how often it was asked."""
+    """One with so many letters waiting, None: nobody knows. And how often it was asked."""
 
-    def __init__(self, ready: int) -> None:
-        self.ready, self.asked = ready, 0
+    def __init__(self, waiting: int | None) -> None:
+        self.waiting, self.asked = waiting, 0
 
-    async def depth(self) -> int:
+    async def ready(self) -> int | None:
         self.asked += 1
-        return self.ready
+        return self.waiting
 
 
 async def ends(
@@ -39,7 +41,7 @@ async def ends(
 
 
 @pytest.mark.parametrize(
-    ("seen", "ready", "busy", "later", "expected"),
+    ("seen", "waiting", "busy", "later", "expected"),
     [
         (10, 0, False, False, Over.ALL),
         (11, 0, False, False, Over.ALL),
@@ -51,16 +53,18 @@ async def ends(
         (9, 1, False, False, Over.NO),
         (9, 1, False, True, Over.NO),
         (9, 0, True, False, Over.NO),
+        (10, None, False, False, Over.NO),
+        (9, None, False, False, Over.NO),
     ],
 )
 async def test_a_look_is_over_once_all_was_seen_or_nothing_comes_any_more(
     seen: int,
-    ready: int,
+    waiting: int | None,
     busy: bool,  # noqa: FBT001 - a column of the table
     later: bool,  # noqa: FBT001 - a column of the table
     expected: Over,
 ) -> None:
-    over, after_s = await ends(ScanPass(10, Queue(ready).depth), seen, within_s=3, busy=busy, later=later)
+    over, after_s = await ends(ScanPass(10, Queue(waiting).ready), seen, within_s=3, busy=busy, later=later)
     assert over is expected
     if over is not Over.NO:
         assert (after_s >= QUIET_S) is (over is Over.FEWER)
@@ -72,7 +76,7 @@ def test_while_letters_come_nothing_is_over_and_the_queue_is_not_asked_often(ste
     queue = Queue(0)
 
     async def walk() -> None:
-        seen, now, last, look = 0, 1000.0, 1000.0, ScanPass(10_000, queue.depth)
+        seen, now, last, look = 0, 1000.0, 1000.0, ScanPass(10_000, queue.ready)
         for step in steps:
             now, seen = now + TICK_S, seen + step
             last = now if step else last
@@ -136,10 +140,10 @@ def test_looks_come_to_the_end_of_a_queue_however_many_letters_stay_in_front(
 
 
 class Emptied:
-    """A topology that knows a queue of which all letters have gone."""
+    """A topology that knows a queue of which all letters have gone; a consumer of ours is there."""
 
-    async def depths(self, queues: list[str]) -> dict[str, int]:
-        return dict.fromkeys(queues, 0)
+    async def censuses(self, queues: list[str]) -> dict[str, tuple[int, int]]:
+        return dict.fromkeys(queues, (0, 1))
 
 
 @pytest.mark.parametrize(("spec", "seen", "expected"), [
@@ -162,3 +166,29 @@ async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
         worker.counters.saw()
     async with asyncio.timeout(20):
         assert await worker._working(10) is expected, "None: look again, and count anew"
+
+
+class Answering:
+    """A topology that says one after the other of a queue, and then the last for ever."""
+
+    def __init__(self, *counts: tuple[int, int]) -> None:
+        self._counts = [*counts]
+
+    async def censuses(self, queues: list[str]) -> dict[str, tuple[int, int]]:
+        return dict.fromkeys(queues, self._counts.pop(0) if len(self._counts) > 1 else self._counts[0])
+
+
+@pytest.mark.parametrize(("counts", "depth"), [
+    ([(7, 0)], 7),
+    ([(0, 2)], 0),
+    ([(0, 0), (0, 0), (7, 0)], 7),
+    ([(0, 0)], 0),
+])  # fmt: skip
+async def test_a_queue_that_seems_to_have_nothing_and_nobody_is_asked_again(
+    counts: list[tuple[int, int]], depth: int
+) -> None:
+    """A quorum queue that takes back a million letters says so for a while, and a task would be done at once."""
+    context: Any = SimpleNamespace(topology=Answering(*counts))
+    began = time.monotonic()
+    assert await depth_of(context, "DLQ") == depth
+    assert (time.monotonic() - began > SURE_S) is (counts == [(0, 0)])
