@@ -169,6 +169,14 @@ def test_the_pipeline_archives_the_vhost_that_the_router_serves(
     assert container["args"] == usual + ([] if vhost is None else ["--option", f"vhost={vhost}"])
 
 
+@pytest.mark.parametrize(("vhosts", "asked"), [("", [None]), ("*", [None]), ("shop", ["shop"]), ("a, b", ["a", "b"])])
+def test_keda_looks_at_the_vhosts_that_the_router_serves(vhosts: str, asked: list[str | None]) -> None:
+    keda = {"enabled": True, "existingSecret": "s", "maxReplicas": 1}
+    more = {"settings": {"vhosts": vhosts}, "management": {"existingSecret": "m"}}
+    (scaled,) = of_kind(rendered({**MINIMAL, **more, "keda": keda}), "ScaledObject")
+    assert [trigger["metadata"].get("vhostName") for trigger in scaled["spec"]["triggers"]] == asked
+
+
 def test_replicas_are_counted_as_they_will_be() -> None:
     """`replicaCount` says nothing with KEDA, and was all the same a reason to ask for a key."""
     keda = {"enabled": True, "existingSecret": "s", "maxReplicas": 1}
