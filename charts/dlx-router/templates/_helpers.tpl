@@ -108,7 +108,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 
 {{/* How many routers there may be at once, but for a rolling update. */}}
 {{- define "dlx-router.most" -}}
-{{- ternary .Values.keda.maxReplicas .Values.replicaCount .Values.keda.enabled }}
+{{- ternary .Values.keda.maxReplicas .Values.replicaCount .Values.keda.enabled | int64 }}
 {{- end }}
 
 {{- define "dlx-router.pullSecrets" -}}
@@ -192,7 +192,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 
 {{/* The option of pipeline.args that names the vhost; "" where there is none. */}}
 {{- define "dlx-router.pipeline.vhost" -}}
-{{- range .Values.pipeline.args }}{{- if hasPrefix "vhost=" . }}{{ . }}{{ end }}{{- end }}
+{{- range .Values.pipeline.args }}{{- if regexMatch "^(--option=)?vhost=" . }}{{ . }}{{ end }}{{- end }}
 {{- end }}
 
 {{/* The journal of the vhost that the router serves: without an option ingest reads that of the URL, which may be another. */}}
