@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -17,7 +16,6 @@ from dlx_router.admin.console_door import PATHS
 from dlx_router.config.environment.settings import Settings, unknown_variables
 from dlx_router.index.worker import MAX_BYTES
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
-from tests.deploy.test_files import run, tool
 from tools.pages import chart_readme
 
 KUBERNETES = ("1.28", "1.32", "1.36")
@@ -266,28 +264,6 @@ def test_alerts_are_the_tested_ones_with_runbooks_and_without_the_disabled() -> 
     assert {*plain} == {rule["expr"] for rule in known if rule.get("alert") != "DeadLetterRateHigh"}
     down = next(rule for rule in rules if rule.get("alert") == "RouterDown")
     assert down["annotations"]["runbook_url"] == "https://runbooks.example.com/dlx-router#routerdown"
-
-
-def test_alerts_look_at_no_other_installation_where_it_is_known_which_series_are_ours(tmp_path: Path) -> None:
-    """Else one that is down is hidden by another, and what an observer decides raises alerts."""
-    rules = _rules(rendered(values_of("watched")))
-    for rule in rules:
-        names = re.findall(r"dlx_router_[a-z0-9_]+", rule["expr"])
-        assert rule["expr"].count(OWN_SERIES) == len(names)
-    down = next(rule for rule in rules if rule.get("alert") == "RouterDown")
-    assert down["expr"] == f"absent(dlx_router_build_info{{{OWN_SERIES}}})"
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
-    run(tool("promtool"), "check", "rules", str(tmp_path / "rules.yaml"))
-    monitoring: dict[str, dict[str, Any]] = {"prometheusRule": {"enabled": True}}
-    assert OWN_SERIES not in str(_rules(rendered({**MINIMAL, "monitoring": monitoring}))), "nobody said which are ours"
-    monitoring["prometheusRule"]["series"] = 'app="a"'
-    texts = [rule["expr"] for rule in _rules(rendered({**MINIMAL, "monitoring": monitoring}))]
-    assert 'absent(dlx_router_build_info{app="a"})' in texts
-
-
-def _rules(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    (made,) = of_kind(objects, "PrometheusRule")
-    return [rule for group in made["spec"]["groups"] for rule in group["rules"]]
 
 
 def test_every_alert_leads_to_its_page_of_the_console_where_there_is_one() -> None:

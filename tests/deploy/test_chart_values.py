@@ -9,7 +9,7 @@ import helm_python
 import pytest
 import yaml
 
-from tests.deploy.chart import CHART, VARIATIONS, environment, notes, of_kind, pod_of, rendered, values_of
+from tests.deploy.chart import CHART, environment, of_kind, pod_of, rendered, values_of
 from tools.pages import chart_readme
 
 MINIMAL: Final[Mapping[str, Any]] = {"amqp": {"existingSecret": "rabbit"}}
@@ -26,7 +26,7 @@ ALL_ON: Final[Mapping[str, Any]] = {
     "console": {"sessionSecret": "sessions", "sso": {"proxies": "10.0.0.1", "roles": "sre=admin"}},
     "ingress": {"enabled": True, "host": "dlx.example.com"},
     "keda": KEDA,
-    "networkPolicy": {"enabled": True},
+    "networkPolicy": {"enabled": True, "ingressFrom": [{"podSelector": {}}]},
     "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboards")},
     "pipeline": {"enabled": True, "archiveClaim": "archive"},
 }
@@ -50,7 +50,17 @@ OTHERWISE: Final[Mapping[str, Any]] = {
     "networkPolicy.egressTo": [{"podSelector": {}}],
     "networkPolicy.brokerPorts": [5673],
     "networkPolicy.webhookPorts": [8443],
+    "networkPolicy.extraEgress": [{"ports": [{"port": 4318}]}],
     "monitoring.prometheusRule.disabled": ["RouterDown"],
+    "monitoring.prometheusRule.runbookUrl": "https://runbooks.example.com",
+    "monitoring.prometheusRule.series": 'app="a"',
+    "console.sso.headers": "X-Auth-User,X-Auth-Groups",
+    "console.trustedProxies": "10.0.1.0/24",
+    "console.sso.proxies": "10.0.0.2",
+    "console.sso.roles": "sre=viewer",
+    "index.sizeLimit": "6Gi",
+    "pipeline.schedule": "@hourly",
+    **{f"pipeline.resources.{name}": "4Gi" for name in ("requests.cpu", "requests.memory", "limits.memory")},
 }
 SWITCHED_ON: Final = {
     *(f"{name}.enabled" for name in ("ingress", "keda", "networkPolicy", "pipeline")),
@@ -134,20 +144,6 @@ def test_policies_of_the_chart_can_be_left_out() -> None:
     files = {"default.yaml": None, "orders.yaml": "version: 1\n"}
     (made,) = of_kind(rendered({**MINIMAL, "policies": {"files": files}}), "ConfigMap")
     assert [*made["data"]] == ["orders.yaml"]
-
-
-@pytest.mark.parametrize("variation", VARIATIONS)
-def test_notes_lead_no_letters_to_a_router_that_moves_nothing(variation: str) -> None:
-    text = notes(values_of(variation))
-    observes = variation == "observe"
-    assert ("set_policy" in text) is not observes
-    assert ("dlx-router.observe" in text) is observes
-
-
-def test_notes_name_the_console_as_people_find_it() -> None:
-    assert "The console: https://dlx.example.com/at/north/\n" in notes(values_of("told"))
-    assert "The console: https://dlx.example.com\n" in notes(values_of("console"))
-    assert "The console: http://127.0.0.1:9719 by the port-forward above\n" in notes(MINIMAL)
 
 
 def test_the_readme_has_every_comment_of_the_values_to_its_end() -> None:

@@ -127,10 +127,17 @@ def test_people_can_log_in_to_the_console_of_compose(tmp_path: Path) -> None:
     assert script.endswith("exec dlx-router run\n"), "which gets SIGTERM"
     assert environment["DLX_ROUTER_API_TOKENS_FILE"] == "/tmp/tokens.yaml" in script
     script = script.replace("/tmp/", f"{tmp_path}/").replace("exec dlx-router run", "")
-    subprocess.run([*shell, script], env={"CONSOLE_TOKEN": r"a\n$HOME-16-characters"}, check=True)
+    subprocess.run([*shell, script], env={"DLX_ROUTER_API_TOKEN": r"a\n$HOME-16-characters"}, check=True)
     (who,) = tokens.read(tmp_path / "tokens.yaml").items()
     assert who == (tokens.Tokens.digest(r"a\n$HOME-16-characters"), tokens.caller("me", tokens.Role.ADMIN))
     assert "index:/var/lib/dlx-router" in router["volumes"]
+
+
+def test_commands_in_the_router_of_compose_have_the_token_that_the_router_knows() -> None:
+    """`docker compose exec router dlx-router queues` was refused: the port is not on loopback, and they had none."""
+    router = compose.load(ROOT)["services"]["router"]
+    assert router["environment"]["DLX_ROUTER_API_TOKEN"] == "change-me-16-characters"
+    assert "$DLX_ROUTER_API_TOKEN" in router["entrypoint"][-1]
 
 
 def test_compose_puts_no_text_into_a_container_that_is_read_only() -> None:

@@ -161,7 +161,7 @@ def _given(vhost: Vhost, authority: Authority, values: dict[str, Any], chat: str
             "tls.key": mine.key.read_text(),
         },
         "provenance": {"provenance-key": "0123456789abcdef" * 4},
-        "tokens": {"tokens.yaml": TOKENS},
+        "tokens": {"tokens.yaml": TOKENS, "token": ANN},
         "sessions": {"console-secret": "fedcba9876543210" * 4},
         "webhooks": {"webhooks.yaml": WEBHOOKS, "url": chat},
     }
@@ -288,6 +288,12 @@ def test_a_chat_is_told_by_the_secret_of_webhooks_and_led_to_the_console(
     eventually(lambda: any(b"orders.new" in sent.body for sent in chat.posts), within=60, every=0.2)
     (post, *_) = [sent for sent in chat.posts if b"orders.new" in sent.body]
     assert b"https://dlx.example.com/at/north/" in post.body
+
+
+def test_commands_within_a_pod_are_answered(play: Callable[..., Pod], amqp: Client) -> None:
+    pod = play("console", api={"tokensSecret": "tokens", "commandKey": "token"})
+    _die(amqp, "a")
+    eventually(lambda: "DLQ.orders.new" in pod.within("dlx-router", "queues"), within=60, every=0.5)
 
 
 def test_inbox_shards_are_those_that_apply_within_a_pod_spreads_queues_over(

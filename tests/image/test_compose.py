@@ -142,6 +142,12 @@ def test_people_log_in_to_the_console_by_the_token_of_env_and_see_what_failed(co
         assert eventually(lambda: web.get("/letters", params=asked).json(), within=60, every=0.5)
 
 
+def test_commands_in_the_routers_container_are_answered(composed: Composed) -> None:
+    _podman_only(composed)
+    asked = ("exec", "dlx-router-router", "dlx-router", "queues")
+    eventually(lambda: "orders.new" in composed.engine.run(*asked), within=60, every=0.5)
+
+
 def test_the_routers_root_is_read_only_and_it_has_no_rights(composed: Composed) -> None:
     _podman_only(composed)
     status = composed.engine.run("exec", "dlx-router-router", "cat", "/proc/1/status")

@@ -24,10 +24,15 @@ helm install dlx-router charts/dlx-router --set image.repository=REGISTRY/dlx-ro
 * Secrets are never values: name the Secrets that exist; they are mounted as files and read anew at each connect.
 * Policies come from `policies.files` or from a ConfigMap of yours. The whole folder is mounted, so a change reaches the
   running routers; a set that does not parse is refused and the old one stays in force. Files of yours come beside
-  `default.yaml`, which selects every queue: `--set 'policies.files.default\\.yaml=null'` leaves it out.
+  `default.yaml`, which selects every queue: `--set 'policies.files.default\\.yaml=null'` beside them leaves it out.
+  Without any policy file the router would not start, so that is refused.
 * More than one replica needs `provenance.existingSecret`, and so does a rolling update; without it, or with
   `index.existingClaim`, the one pod is replaced (`Recreate`), and letters wait in the inbox meanwhile. Give it at the
   first install, though one replica needs none: [the shared key](#the-shared-key).
+* The API, and with it commands and console, answers nobody before `api.tokensSecret` names a Secret with a file of
+  tokens. With `api.commandKey` commands in the pod have one of them: `kubectl exec deploy/NAME -- dlx-router queues`.
+  Who may do that can read the pod's Secrets anyway. To come by the pod's loopback is not enough, because so does
+  what a port-forward or a proxy beside the router brings.
 * What cannot work is refused by `helm template` already, with the way out. Upgrade with `--reset-then-reuse-values`
   (Helm 3.14): by `--reuse-values` the defaults of values that are new in a chart are missing, and Helm gives up.
 
@@ -41,8 +46,12 @@ look at them. So, for a change of the key:
 1. wait until `sum(dlx_router_waiting)` is 0 and nothing lies in `dlx-router.release`; where letters fail all the
    time, let policies say `max-delivery-attempts: 1` until then: what dies meanwhile is dead-lettered, and can be
    redriven;
-2. `kubectl scale deployment/NAME --replicas=0`: two routers with two keys would not obey each other;
-3. `helm upgrade` with the Secret. Letters that lie in dead-letter queues are not affected.
+2. `kubectl scale deployment/NAME --replicas=0`: two routers with two keys would not obey each other. With
+   `keda.enabled` KEDA would undo that; pause it, at none, instead:
+   `kubectl annotate scaledobject/NAME autoscaling.keda.sh/paused-replicas=0`;
+3. `helm upgrade` with the Secret, and with KEDA
+   `kubectl annotate scaledobject/NAME autoscaling.keda.sh/paused-replicas-` after it. Letters that lie in dead-letter
+   queues are not affected.
 
 ## Scaling by KEDA
 
@@ -64,7 +73,9 @@ cluster with KEDA.
 
 `monitoring.prometheusRule` looks at the series of this release alone where `monitoring.serviceMonitor` is enabled too,
 or where `series` says by which labels they are known: so an installation that fails is not hidden by another one in the
-same Prometheus, and an observer beside it (`settings.observe`) raises no alert of its neighbour.
+same Prometheus, and an observer beside it (`settings.observe`) raises no alert of its neighbour. What its rules record
+has these labels too, and its alerts look at no other's records. `DeadLettersDropped` alone is about the broker's own
+series, which belong to no release.
 
 ## As a sidecar
 
