@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from dlx_router import __version__
 from tests.deploy.chart import CHART, ROOT, of_kind, pod_of, rendered
-from tools.release.build import CHECKSUMS, STATEMENT
+from tools.release.build import CHECKSUMS, STATEMENT, chart_version
 
 WORKFLOW: Final = ROOT / ".github/workflows/release.yml"
 IS_CHECKOUT: Final = (ROOT / ".git").exists()
@@ -82,7 +82,7 @@ def test_it_has_every_distribution_of_the_tree_the_chart_and_what_tells_of_them(
     for name in (project["project"]["name"].replace("-", "_") for project in projects):
         assert {f"{name}-{__version__}-py3-none-any.whl", f"{name}-{__version__}.tar.gz"} <= names
     others = {
-        f"dlx-router-{__version__}.tgz",
+        f"dlx-router-{chart_version(__version__)}.tgz",
         f"dlx-router-{__version__}.cdx.json",
         "provenance.intoto.json",
         "SHA256SUMS",
@@ -127,7 +127,7 @@ def test_checksums_and_statement_are_those_of_the_files(release: Path) -> None:
 
 
 def test_the_chart_of_a_release_is_the_trees_and_helm_reads_it(release: Path) -> None:
-    file = release / f"dlx-router-{__version__}.tgz"
+    file = release / f"dlx-router-{chart_version(__version__)}.tgz"
     with tarfile.open(file) as tar:
         names = {member.name for member in tar}
         assert {(member.uid, member.gid, member.uname, member.mode & 0o022) for member in tar} == {(0, 0, "", 0)}

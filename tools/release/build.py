@@ -114,11 +114,16 @@ def _of_chart(path: Path) -> dict[str, str]:
     return document
 
 
+def chart_version(version: str) -> str:
+    """As Helm wants it, which takes Semantic Versioning alone: 0.2.0.dev0 is 0.2.0-dev0 there."""
+    return re.sub(r"^(\d+\.\d+\.\d+)\.?(?=[a-z])", r"\1-", version)
+
+
 def _check_versions(commit: Commit) -> None:
     """Package and charts are released together, and say one version."""
     for chart in _charts(commit.source):
         document = _of_chart(chart)
-        if {document["version"], document["appVersion"]} != {commit.version}:
+        if (document["version"], document["appVersion"]) != (chart_version(commit.version), commit.version):
             where = chart.relative_to(commit.source)
             raise ReleaseError(
                 f"{where} says {document['version']} of {document['appVersion']}, the package {commit.version}"
