@@ -2,19 +2,22 @@
 
 import json
 import re
+import shutil
 import subprocess
+import sys
 import tarfile
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import helm_python
 import pytest
+import yaml
 
 from dlx_router import __version__
 from tests.deploy.chart import ROOT
-from tests.deploy.test_release import released
+from tests.deploy.test_release import WORKFLOW, released
 from tools.release.build import CHECKSUMS, STATEMENT, chart_version
 from tools.release.place import PlaceError, linked, write
 
@@ -25,6 +28,8 @@ GITHUB: Final = {
     "GITHUB_REPOSITORY": REPOSITORY,
     "GITHUB_RUN_ID": "7",
 }
+JOBS: Final[dict[str, Any]] = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+ORDER: Final = ("check", "build", "sign", "image", "chart", "packages", "page")
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +126,74 @@ def test_a_link_to_what_is_not_there_is_refused(tmp_path: Path) -> None:
 )
 def test_a_chart_says_the_version_as_helm_takes_it(version: str, chart: str) -> None:
     assert chart_version(version) == chart
+
+
+# -- the workflow -----------------------------------------------------------------------------------------------------
+
+
+def test_each_job_waits_for_the_one_before_and_what_is_never_taken_back_comes_last() -> None:
+    assert [*JOBS] == [*ORDER]
+    assert [JOBS[name].get("needs") for name in ORDER] == [None, *ORDER[:-1]]
+
+
+def test_who_runs_code_of_the_tree_or_of_packages_may_sign_and_publish_nothing() -> None:
+    for name, job in JOBS.items():
+        uses = [step.get("uses", "").partition("@")[0] for step in job["steps"]]
+        runs = " ".join(step.get("run", "") for step in job["steps"])
+        if re.search(r"\bmake\b|python|pip\b", runs):
+            assert "permissions" not in job, name
+        elif "actions/checkout" in uses:
+            assert "docker/build-push-action" in uses, "what is built runs in containers"
+        for step in job["steps"]:
+            if "actions/checkout" in step.get("uses", ""):
+                assert step["with"]["persist-credentials"] is False, name
+    assert "permissions" not in JOBS["build"]
+    assert JOBS["sign"]["permissions"] == {"id-token": "write", "attestations": "write"}
+
+
+def test_whoever_publishes_waits_for_the_reviewers_of_an_environment() -> None:
+    asked = {
+        name: job.get("environment") for name, job in JOBS.items() if "write" in {*job.get("permissions", {}).values()}
+    }
+    assert asked == {"sign": None, "image": "release", "chart": "release", "packages": "pypi", "page": "release"}
+
+
+def test_images_of_another_processor_are_built_by_what_emulates_it() -> None:
+    uses = [step.get("uses", "").partition("@")[0] for step in JOBS["image"]["steps"]]
+    assert uses.index("docker/setup-qemu-action") < uses.index("docker/build-push-action")
+
+
+VERSION_STEP: Final = next(step["run"] for step in JOBS["check"]["steps"] if "GITHUB_REF_NAME" in step.get("run", ""))
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the workflow's shell")
+@pytest.mark.parametrize(
+    ("version", "tag", "code"),
+    [("1.2.0", "v1.2.0", 0), ("1.2.0", "v1.2.1", 1), ("1.2.0.dev0", "v1.2.0.dev0", 1), ("1.2.0", "1.2.0", 1)],
+)
+def test_a_tag_is_the_version_of_a_release(version: str, tag: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "dlx_router.py").write_text(f"__version__ = {version!r}\n", encoding="utf-8")
+    (tmp_path / "python").symlink_to(sys.executable)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "GITHUB_REF_NAME": tag}
+    done = subprocess.run(["bash", "-e", "-c", VERSION_STEP], env=env, cwd=tmp_path, check=False)
+    assert done.returncode == code
+
+
+def test_a_commit_of_another_branch_is_refused(tmp_path: Path) -> None:
+    (step,) = (step["run"] for step in JOBS["check"]["steps"] if "GITHUB_SHA" in step.get("run", ""))
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+
+    def git(*args: str) -> str:
+        argv = ["git", *who, "-C", str(tmp_path), *args]
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+    git("init", "--quiet")
+    codes = []
+    for branch in ("main", "other"):
+        git("checkout", "--quiet", "-B", branch)
+        git("commit", "--quiet", "--allow-empty", "--message", branch)
+        if branch == "main":
+            git("update-ref", "refs/remotes/origin/main", "main")
+        env = {"PATH": "/usr/bin:/bin", "GITHUB_SHA": git("rev-parse", branch), "BRANCH": "main"}
+        codes.append(subprocess.run(["bash", "-e", "-c", step], env=env, cwd=tmp_path, check=False).returncode)
+    assert codes == [0, 1]
