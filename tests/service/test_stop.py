@@ -29,6 +29,7 @@ Start = Callable[..., Router]
 DRAIN_S: Final = 5
 N: Final = 300
 LETTERS: Final = {f"{number}" for number in range(N)}
+ENDS: Final = {(10, 51), (20, 41), (60, 31), (60, 80)}  # close-ok of connection and channel, cancel-ok, ack
 
 
 def at_work(vhost: Vhost, amqp: Client, router: Router) -> None:
@@ -64,11 +65,12 @@ def alarmed(node: brokers.Node) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_behind_an_alarm_a_stop_gives_back_what_tasks_and_leases_hold_and_ends_in_time(
-    own_broker: brokers.Node, start_router: Start
+    own_broker: brokers.Node, start_router: Start, request: pytest.FixtureRequest
 ) -> None:
     """What goes back by nack is no failed delivery on 4.3; a connection that is lost would be one."""
     own_broker.start()
     vhost = Vhost.make(own_broker, "alarmed")
+    request.addfinalizer(vhost.close)
     urls = {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
     with Client(vhost.amqp_url) as amqp:
         router = start_router(POLICY, **urls, DRAIN_SECONDS=str(DRAIN_S))
@@ -85,15 +87,19 @@ def test_behind_an_alarm_a_stop_gives_back_what_tasks_and_leases_hold_and_ends_i
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize("answers", ["nothing", "only what tells that it lives"])
 def test_a_broker_that_does_not_answer_keeps_no_router_from_ending(
-    vhost: Vhost, amqp: Client, start_router: Start
+    vhost: Vhost, amqp: Client, start_router: Start, answers: str
 ) -> None:
     parts = urlsplit(vhost.amqp_url)
-    with Proxy(parts.port or 0) as proxy:
+    with Proxy(parts.port or 0, frames=True) as proxy:
         url = parts._replace(netloc=f"guest:guest@127.0.0.1:{proxy.port}").geturl()
         router = start_router(POLICY, AMQP_URL=url, DRAIN_SECONDS=str(DRAIN_S))
         at_work(vhost, amqp, router)
-        proxy.stall()
+        if answers == "nothing":
+            proxy.stall()
+        else:
+            proxy.unanswered |= ENDS
         is_stopped_in_time(router)
     eventually(lambda: amqp.depth("DLQ.leased") == 2)
     eventually(lambda: amqp.depth("DLQ.work") + amqp.depth("work") >= N)
