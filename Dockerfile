@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
-# The router:        docker build --target router --tag dlx-router:0.1.0 .
-# With PySpark too:  docker build --target pipeline --tag dlx-router-pipeline:0.1.0 .
+# The router:        docker build --target router --tag dlx-router:0.2.0.dev0 .
+# With PySpark too:  docker build --target pipeline --tag dlx-router-pipeline:0.2.0.dev0 .
 # The chart asks for images by the version that it belongs to.
 # Two builds with one time for all files (podman build --timestamp) give the same bytes: docs/release.md
 

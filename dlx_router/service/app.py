@@ -45,6 +45,10 @@ from dlx_router.webhooks.sender import Sender
 
 INTERRUPTED: Final = 130
 ASK_AGAIN_S: Final = 2.0
+CLOSED_S: Final = 5.0
+ENDS_S: Final = 12.0
+"""What a stop takes beyond DRAIN_SECONDS at most: journal 1 s, connections 5 s (7 s where they hang), traces 1 s, HTTP
+and console 3 s."""
 LEAST_BYTES: Final = 1 << 16  # in flight in one vhost, as few as IN_FLIGHT_BYTES may be
 
 
@@ -146,14 +150,20 @@ class App:
         stop.cancel()
 
     async def _end(self, tasks: list[asyncio.Task[None]], beside: list[asyncio.Task[None]]) -> int:
-        """Drained and closed; how many letters were still in flight."""
+        """Drained and closed; how many letters were still in flight.
+
+        One deadline for all that is drained. What comes behind it is short, and its sum is ENDS_S: docs/operations.md.
+        """
         loop = asyncio.get_running_loop()
         drained_by = loop.time() + self._settings.drain_seconds
-        left = await self._drain(tasks)
-        await asyncio.to_thread(traces.close, self._traces, drained_by - loop.time())
+        left = await self._drain(drained_by)
         for task in beside:
             task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        try:
+            await _over(tasks)
+        finally:
+            await asyncio.to_thread(traces.close, self._traces, drained_by - loop.time())
+            await asyncio.gather(*beside, return_exceptions=True)
         if self._management is not None:
             await self._management.close()
         return left
@@ -188,17 +198,10 @@ class App:
         """The management API, where there is one."""
         return self._management
 
-    async def _drain(self, tasks: list[asyncio.Task[None]]) -> int:
+    async def _drain(self, until: float) -> int:
         for attendant in self._attendants:
             self.readiness.set(f"link {attendant.vhost}", "draining")
-        left = sum(await asyncio.gather(*(attendant.stop() for attendant in self._attendants)))
-        if tasks:
-            await asyncio.wait(tasks, timeout=5.0)
-        for task in tasks:
-            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                raise error
-            task.cancel()
-        return left
+        return sum(await asyncio.gather(*(attendant.stop(until) for attendant in self._attendants)))
 
     def _breakers(self) -> dict[str, str]:
         """Of all vhosts; where two have a queue of one name, the worse state."""
@@ -305,7 +308,6 @@ class App:
                 in_flight_bytes=max(settings.in_flight_bytes // vhosts, LEAST_BYTES),  # none takes those of others
                 confirm_timeout_s=settings.confirm_timeout_ms / 1000,
                 heartbeat_s=settings.heartbeat,
-                drain_s=settings.drain_seconds,
                 max_dead_letter_queues=settings.max_dead_letter_queues,
             ),
             keys=SigningKey(path, self.readiness, observe=self._observe),
@@ -338,6 +340,16 @@ class App:
                 prefetch=settings.prefetch,
             ),
         )
+
+
+async def _over(tasks: list[asyncio.Task[None]]) -> None:
+    """Attendants have closed their connections, or had the time for it; an error that ended one is raised."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=CLOSED_S)
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        task.cancel()
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deploy.chart import ROOT
+from tests.deploy.chart import ROOT, of_kind, rendered
 from tests.deploy.test_files import RULES, alerts
 
 FOLDER: Final = ROOT / "deploy" / "alertmanager"
@@ -124,11 +124,60 @@ def test_matchers_name_alerts_and_labels_that_there_are() -> None:
 
 
 def test_what_must_be_equal_is_a_label_of_both_sides() -> None:
+    """`absent(series{a="b"})` has the label a; the chart says namespace and job there, as of every other series."""
     by_name = {rule["alert"]: labels(rule) for rule in alerts()}
+    asked = {"existingSecret": "rabbit"}
+    monitoring = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    (made,) = of_kind(rendered({"amqp": asked, "monitoring": monitoring}), "PrometheusRule")
+    (down,) = [rule for group in made["spec"]["groups"] for rule in group["rules"] if rule.get("alert") == "RouterDown"]
+    by_name["RouterDown"] |= {*re.findall(r"(\w+)=\"", re.fullmatch(r"absent\((.*)\)", down["expr"])[1])}  # type: ignore[index]  # it is that
     for rule in CONFIG["inhibit_rules"]:
         for text in (*rule["source_matchers"], *rule["target_matchers"]):
             for name in re.findall(r'"(.*)"', text)[0].split("|"):
                 assert {*rule.get("equal", ())} <= by_name[name], name
+
+
+def is_silenced(target: dict[str, str], source: dict[str, str]) -> bool:
+    """Whether Alertmanager keeps `target` back while `source` fires; a label that neither has is equal."""
+    return any(
+        all(matches(text, source) for text in rule["source_matchers"])
+        and all(matches(text, target) for text in rule["target_matchers"])
+        and all(source.get(name, "") == target.get(name, "") for name in rule.get("equal", ()))
+        for rule in CONFIG["inhibit_rules"]
+    )
+
+
+def matches(text: str, alert: dict[str, str]) -> bool:
+    """Whether one matcher holds."""
+    name, operator, value = re.fullmatch(r'(\w+)(=~|=)"([^"]*)"', text).groups()  # type: ignore[union-attr]  # looked at above
+    has = alert.get(name, "")
+    return re.fullmatch(value, has) is not None if operator == "=~" else has == value
+
+
+SHOP: Final = {"namespace": "shop", "job": "dlx-router", "vhost": "/", "policy": "orders"}
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("RouterDown", "RouterDisconnected"),
+        ("RouterDown", "RouterStalled"),
+        ("RouterDisconnected", "RouterStalled"),
+        ("DeadLetterRateAbovePolicy", "DeadLetterRateHigh"),
+    ],
+)
+def test_an_installation_that_fails_keeps_no_alert_of_another_one_back(source: str, target: str) -> None:
+    fires = SHOP | {"alertname": source}
+    assert is_silenced(SHOP | {"alertname": target}, fires)
+    for other in ({"namespace": "bank"}, {"job": "dlx-router-observer"}, {"namespace": "", "job": ""}):
+        assert not is_silenced(SHOP | {"alertname": target} | other, fires), other
+
+
+def test_alerts_are_grouped_and_kept_back_inside_of_one_installation() -> None:
+    for route in routes(CONFIG["route"]):
+        assert {"namespace", "job"} <= {*route.get("group_by", ("namespace", "job"))}
+    for rule in CONFIG["inhibit_rules"]:
+        assert {"namespace", "job"} <= {*rule["equal"]}, rule
 
 
 def test_every_alert_has_both_links_and_they_lead_to_its_own_section_and_to_a_page() -> None:
@@ -158,13 +207,13 @@ def alert(status: str = "firing", **annotations: str) -> dict[str, Any]:
     }
 
 
-def data(*firing: dict[str, Any], status: str = "firing", severity: str = "warning") -> dict[str, Any]:
-    """As Alertmanager hands it to a template."""
+def data(*firing: dict[str, Any], status: str = "firing", severity: str = "warning", **group: str) -> dict[str, Any]:
+    """As Alertmanager hands it to a template. `group`: by which labels it is grouped, besides the alert's name."""
     return {
         "receiver": "slack",
         "status": status,
         "alerts": [*firing],
-        "groupLabels": {"alertname": "DeadLetterRateHigh"},
+        "groupLabels": {"alertname": "DeadLetterRateHigh", **group},
         "commonLabels": {"severity": severity},
         "commonAnnotations": {},
         "externalURL": "http://alertmanager",
@@ -270,6 +319,8 @@ class GoTemplate:
         ("title", data(alert()), "DeadLetterRateHigh"),
         ("title", data(alert(), alert()), "DeadLetterRateHigh (2)"),
         ("title", data(alert("resolved"), status="resolved"), "over: DeadLetterRateHigh"),
+        ("title", data(alert(), namespace="shop", job="dlx-router"), "DeadLetterRateHigh · shop · dlx-router"),
+        ("title", data(alert(), job="<!here>"), "DeadLetterRateHigh · &lt;!here>"),
         ("text", data(alert()), "\n*Letters die.*\nLook at the groups.\nsince 2026-11-23 05:08:06 UTC\n"),
         (
             "text",

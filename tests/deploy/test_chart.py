@@ -17,6 +17,7 @@ from dlx_router.config.environment.settings import Settings, unknown_variables
 from dlx_router.index.worker import MAX_BYTES
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
 from tools.pages import chart_readme
+from tools.release.build import chart_version
 
 KUBERNETES = ("1.28", "1.32", "1.36")
 MINIMAL = {"amqp": {"existingSecret": "rabbit"}}
@@ -362,7 +363,7 @@ def test_the_readme_is_made_from_the_values() -> None:
 
 def test_chart_and_package_have_one_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+    assert (chart["version"], chart["appVersion"]) == (chart_version(__version__), __version__)
 
 
 def test_default_policies_pass_lint(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import yaml
 
+from dlx_router import __version__
+
 CHART: Final = Path(__file__).parents[2] / "charts" / "dlx-router"
 PAGE: Final = CHART / "README.md"
 SAYS: Final = "# -- "
@@ -15,12 +17,15 @@ INTRO: Final = """# dlx-router
 A dead-letter system for RabbitMQ. Written by tools/pages/chart_readme.py from values.yaml; do not edit.
 
 ```console
-docker build --target router --tag REGISTRY/dlx-router:0.1.0 . && docker push REGISTRY/dlx-router:0.1.0
+docker build --target router --tag REGISTRY/dlx-router:VERSION . && docker push REGISTRY/dlx-router:VERSION
 kubectl create secret generic rabbit --from-literal=amqp-url=amqp://USER:PASSWORD@HOST:5672/
 helm install dlx-router charts/dlx-router --set image.repository=REGISTRY/dlx-router --set amqp.existingSecret=rabbit \\
   --set-file 'policies.files.orders\\.yaml=orders.yaml'
 ```
 
+* The image's tag is the chart's `appVersion`, and nodes keep what they pulled (`IfNotPresent`): an image that is built
+  anew **under the same tag rolls nothing**. Between releases all commits have one version, so give each build a tag of
+  its own and name it by `image.tag`, or name the build itself by `image.digest`.
 * Secrets are never values: name the Secrets that exist; they are mounted as files and read anew at each connect.
 * Policies come from `policies.files` or from a ConfigMap of yours. The whole folder is mounted, so a change reaches the
   running routers; a set that does not parse is refused and the old one stays in force. Files of yours come beside
@@ -84,7 +89,7 @@ The router needs no place beside the broker, but it may have one. In a pod templ
 ```yaml
 containers:
   - name: dlx-router
-    image: dlx-router:0.1.0
+    image: dlx-router:VERSION
     args: [run]
     env:
       - {name: DLX_ROUTER_AMQP_URL_FILE, value: /etc/dlx-router/amqp/url}
@@ -117,7 +122,7 @@ def page() -> str:
     rows = (
         f"| `{name}` | {_shown(value)} | {comments.get(name, '')} |" for name, value in leaves(yaml.safe_load(text))
     )
-    return INTRO + "\n".join(rows) + "\n"
+    return INTRO.replace("VERSION", __version__) + "\n".join(rows) + "\n"
 
 
 def leaves(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,8 @@ Wheel and source archive of each distribution of the tree, the Helm chart, the r
 images can be built), what all of it is made of (SBOM), checksums, and a statement of where it came from.
 
 It is made from the commit, never from what lies around it, and two builds of one commit give the same bytes: each time
-in an archive is that of the commit, and its tools are those of constraints.txt. (The image: docs/release.md.)
+in an archive is that of the commit, and its tools are those of constraints.txt. (The image: docs/release.md.) Where it
+is published (`--repository`) is written into chart and READMEs, and the same for the same repository.
 
 Exit: 0 all of it · 1 something cannot be built, or versions differ.
 """
@@ -26,7 +27,7 @@ from typing import Final
 
 import yaml
 
-from tools.release import image, provenance, sbom
+from tools.release import image, place, provenance, sbom
 from tools.release.archive import packed
 from tools.release.history import ROOT, HistoryError, export, git
 
@@ -72,10 +73,12 @@ def _is_distribution(path: Path) -> bool:
     return {"build-system", "project"} <= tomllib.loads(path.read_text(encoding="utf-8")).keys()
 
 
-def build(commit: Commit, to: Path, *, with_image: bool) -> list[Path]:
-    """Every file of the release, in a folder that has nothing else."""
+def build(commit: Commit, to: Path, *, with_image: bool, repository: str = "") -> list[Path]:
+    """Every file of the release, in a folder that has nothing else. `repository`: where it is published, OWNER/NAME."""
     _check_versions(commit)
     _emptied(to)
+    if repository:
+        place.write(commit.source, repository, commit.version)
     for folder in distributions(commit.source):
         _wheel_and_source(folder, to, commit.time_s)
     for chart in _charts(commit.source):
@@ -84,8 +87,10 @@ def build(commit: Commit, to: Path, *, with_image: bool) -> list[Path]:
     sbom.write(wheel, to / f"dlx-router-{commit.version}.cdx.json", commit.time_s)
     base = image.write(commit.source, to / f"dlx-router-{commit.version}.oci.tar", commit.time_s) if with_image else ""
     built = sorted(to.iterdir())
-    provenance.write(built, to / STATEMENT, commit=commit.name, time_s=commit.time_s, source=commit.source, base=base)
-    (to / CHECKSUMS).write_text(provenance.checksums([*built, to / STATEMENT]), encoding="utf-8")
+    made = provenance.Made(commit.name, commit.time_s, commit.source / "constraints.txt", repository, base)
+    provenance.write(built, to / STATEMENT, made)
+    # Without the statement, which says who built: by hand it is another one than by the workflow, of the same files.
+    (to / CHECKSUMS).write_text(provenance.checksums(built), encoding="utf-8")
     return sorted(to.iterdir())
 
 
@@ -114,11 +119,16 @@ def _of_chart(path: Path) -> dict[str, str]:
     return document
 
 
+def chart_version(version: str) -> str:
+    """As Helm wants it, which takes Semantic Versioning alone: 0.2.0.dev0 is 0.2.0-dev0 there."""
+    return re.sub(r"^(\d+\.\d+\.\d+)\.?(?=[a-z])", r"\1-", version)
+
+
 def _check_versions(commit: Commit) -> None:
     """Package and charts are released together, and say one version."""
     for chart in _charts(commit.source):
         document = _of_chart(chart)
-        if {document["version"], document["appVersion"]} != {commit.version}:
+        if (document["version"], document["appVersion"]) != (chart_version(commit.version), commit.version):
             where = chart.relative_to(commit.source)
             raise ReleaseError(
                 f"{where} says {document['version']} of {document['appVersion']}, the package {commit.version}"
@@ -131,14 +141,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="folder, emptied first (default dist)")
     parser.add_argument("--commit", default="HEAD", help="what is released (default HEAD)")
     parser.add_argument("--no-image", action="store_true", help="without the image")
+    parser.add_argument("--repository", default="", metavar="OWNER/NAME", help="on GitHub, where it is published")
     given = parser.parse_args(argv)
     try:
         with tempfile.TemporaryDirectory(prefix="dlx-router-release-") as folder:
             commit = exported(given.commit, Path(folder))
             if given.commit == "HEAD" and git("status", "--porcelain", "--untracked-files=no"):
                 print(f"Not in it: what is changed and not committed. This is {commit.name[:12]}.", file=sys.stderr)
-            files = build(commit, given.to, with_image=not given.no_image)
-    except (ReleaseError, HistoryError) as error:
+            files = build(commit, given.to, with_image=not given.no_image, repository=given.repository)
+    except (ReleaseError, place.PlaceError, HistoryError) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"dlx-router {commit.version} of {commit.name[:12]}:")

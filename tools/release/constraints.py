@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
+EXTRAS: Final = ("dev", "release", "spark-dev", "amqp10-dev", "clients-dev", "console-dev")
 HEAD: Final = "# Made by `make constraints`. What CI and a fresh checkout install; the ranges are in pyproject.toml.\n"
 
 
 def main() -> int:
     """0 written · 1 pip found no solution; the file is as it was."""
-    options = "install --quiet --dry-run --ignore-installed --report - .[dev,release,spark-dev,amqp10-dev,clients-dev]"
-    ask = [sys.executable, "-m", "pip", *options.split()]
+    options = "install --quiet --dry-run --ignore-installed --report -"
+    ask = [sys.executable, "-m", "pip", *options.split(), f".[{','.join(EXTRAS)}]"]
     answer = subprocess.run(ask, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if answer.returncode:
         return 1

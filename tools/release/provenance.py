@@ -11,12 +11,22 @@ import platform
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "urn:dlx-router:make-release:v1"  # docs/release.md says what it does
 TOOLS: Final = ("build", "cyclonedx-python-lib", "hatchling", "packaging")  # what the bytes depend on
+
+
+class Made(NamedTuple):
+    """Of what a release was made. `repository`: where it is published; `base`: what the image stands on. "": none."""
+
+    commit: str
+    time_s: int
+    constraints: Path
+    repository: str
+    base: str
 
 
 def sha256(path: Path) -> str:
@@ -30,13 +40,12 @@ def checksums(files: Iterable[Path]) -> str:
     return "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(files))
 
 
-def write(built: Iterable[Path], to: Path, *, commit: str, time_s: int, source: Path, base: str) -> None:
-    """The statement about these files. `base`: what the image stands on, "" where there is none."""
-    document = statement(built, commit=commit, time_s=time_s, constraints=source / "constraints.txt", base=base)
-    to.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+def write(built: Iterable[Path], to: Path, made: Made) -> None:
+    """The statement about these files."""
+    to.write_text(json.dumps(statement(built, made), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def statement(built: Iterable[Path], *, commit: str, time_s: int, constraints: Path, base: str) -> dict[str, Any]:
+def statement(built: Iterable[Path], made: Made) -> dict[str, Any]:
     """Nothing in it is of this moment or this machine but Python, so that it is the same for the same bytes."""
     tools = [{"uri": f"pkg:pypi/{name}@{metadata.version(name)}"} for name in TOOLS]
     return {
@@ -46,15 +55,19 @@ def statement(built: Iterable[Path], *, commit: str, time_s: int, constraints: P
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": {"target": "release", "commit": commit},
+                "externalParameters": {
+                    "target": "release",
+                    "commit": made.commit,
+                    "repository": made.repository or None,
+                },
                 "internalParameters": {
-                    "SOURCE_DATE_EPOCH": time_s,
+                    "SOURCE_DATE_EPOCH": made.time_s,
                     "python": platform.python_version(),
-                    "imageBase": base or None,
+                    "imageBase": made.base or None,
                 },
                 "resolvedDependencies": [
-                    {"name": "source", "digest": {"gitCommit": commit}},
-                    {"name": "constraints.txt", "digest": {"sha256": sha256(constraints)}},
+                    {"name": "source", "digest": {"gitCommit": made.commit}},
+                    {"name": "constraints.txt", "digest": {"sha256": sha256(made.constraints)}},
                     *tools,
                 ],
             },

@@ -262,8 +262,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- if and .Values.index.existingClaim (gt (int (include "dlx-router.most" .)) 1) }}
 {{- fail "index.existingClaim is one claim, and each of several routers needs an index of its own: leave it empty, each pod makes its own from the journal" }}
 {{- end }}
-{{- if ge (int .Values.settings.drainSeconds) (int .Values.terminationGracePeriodSeconds) }}
-{{- fail "settings.drainSeconds is not less than terminationGracePeriodSeconds: the router would be killed while it drains; raise terminationGracePeriodSeconds" }}
+{{- if gt (add (int .Values.settings.drainSeconds) 12) (int .Values.terminationGracePeriodSeconds) }}
+{{- fail "settings.drainSeconds and the 12 s that the router then ends in are more than terminationGracePeriodSeconds: it would be killed before; raise terminationGracePeriodSeconds" }}
 {{- end }}
 {{- if and (has "*" (splitList "," (include "dlx-router.vhosts" .))) (not .Values.management.existingSecret) }}
 {{- fail "settings.vhosts of * needs management.existingSecret, where the vhosts are asked for; or name the vhosts" }}

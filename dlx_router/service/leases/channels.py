@@ -130,16 +130,24 @@ class LeaseChannels:
         """From now on nobody gets a channel, whoever waits for one; what is held is held until `close`."""
         self._is_over = True
 
-    async def close(self) -> None:
-        """What is held goes back, by nack: a connection that is lost counts as a failed delivery."""
+    async def close(self, within_s: float) -> None:
+        """What is held goes back, by nack: a connection that is lost counts as a failed delivery.
+
+        The broker has `within_s` seconds to answer, then the connections are dropped.
+        """
         self.end()
         for task in self._closing:
             task.cancel()
-        async with self._linking:  # a connection that is being made is closed, too
-            await asyncio.gather(*map(self._given_back, [*self._held]))
-            for link in (self._link, self._out):
-                if link is not None:
-                    await link.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s), self._linking:  # a connection that is being made is closed, too
+                await asyncio.gather(*map(self._given_back, [*self._held]))
+                await asyncio.gather(*(link.close() for link in self._links))
+        for link in self._links:
+            link.abort()
+
+    @property
+    def _links(self) -> list[Link]:
+        return [link for link in (self._link, self._out) if link is not None]
 
     async def _given_back(self, holder: Holder) -> None:
         with suppress(*TROUBLE):

@@ -27,7 +27,7 @@ from dlx_router.service.leases.worker import Asked, LeaseWorker
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.binding_facts import version_of
 from dlx_router.service.redrive.context import Stopped, TaskContext
-from dlx_router.service.redrive.task_log import NotLeader, UnknownTask
+from dlx_router.service.redrive.task_log import WITHIN_S, NotLeader, UnknownTask
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -93,11 +93,11 @@ class VhostLeases:
             await asyncio.gather(*running, return_exceptions=True)
             await self.stop()
 
-    async def stop(self) -> None:
-        """Nothing is held when this returns; safe to repeat."""
+    async def stop(self, within_s: float = WITHIN_S) -> None:
+        """Nothing is held when this returns, after so long at most; safe to repeat."""
         worker, self._worker = self._worker, None
         if worker is not None:
-            await worker.stop()
+            await worker.stop(within_s)
 
     @property
     def queues(self) -> set[str]:

@@ -33,7 +33,7 @@ from dlx_router.service.leases.look import Look, Meant
 from dlx_router.service.leases.removal import Remover, spec_of
 from dlx_router.service.redrive.binding_facts import version_of
 from dlx_router.service.redrive.context import TaskContext, place_of
-from dlx_router.service.redrive.task_log import NotLeader
+from dlx_router.service.redrive.task_log import WITHIN_S, NotLeader
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.wire import frames
@@ -297,8 +297,11 @@ class LeaseWorker:
             returned(lease.held.holder, lease.held.job.delivery.tag)
             self._ended(lease, Ended.EXPIRED)
 
-    async def stop(self) -> None:
-        """Everything that is held goes back, by nack: a connection that is lost counts as a failed delivery."""
+    async def stop(self, within_s: float = WITHIN_S) -> None:
+        """Everything that is held goes back, by nack: a connection that is lost counts as a failed delivery.
+
+        So it is only after `within_s` seconds of a broker that does not answer.
+        """
         self._channels.end()  # a request that sleeps between two looks must find nothing to take letters by
         for task in [*self._tasks]:
             task.cancel()
@@ -307,7 +310,7 @@ class LeaseWorker:
             look.lose(LinkError("the router stops, or leads no more"))
         for lease in self.book:
             self._ended(lease, Ended.LOST)
-        await self._channels.close()
+        await self._channels.close(within_s)
 
     def _lost(self, holder: Consumer, error: Exception) -> None:
         """The broker has them again."""

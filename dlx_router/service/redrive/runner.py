@@ -24,6 +24,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 RETRIED: Final = (LinkError, ChannelClosed, TopologyError, OSError, TimeoutError)
 PROGRESS_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 5.0
+GIVE_BACK_S: Final = 1.0
 LOOK_S: Final = 1.0
 FORBIDDEN: Final = 403
 LOOKED: Final = 2000  # letters of our own queue
@@ -70,15 +71,22 @@ class TaskRunner:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    async def stop(self) -> None:
-        """Nothing is at work when this returns; what was unsettled went back."""
+    async def stop(self, within_s: float = WITHIN_S) -> None:
+        """Nothing is at work when this returns, in this time; what was unsettled went back where the broker answers.
+
+        The end of the time is for giving back: what is on its way is waited for until then. Whoever does not end is
+        cancelled, and gives back too; at last its connections are dropped.
+        """
+        step = min(GIVE_BACK_S, within_s / 3)
         for worker in self._workers.values():
-            worker.halt()
+            worker.halt(within_s - 2 * step)
         running = [*self._running.values()]
-        if running:
-            await asyncio.wait(running, timeout=WITHIN_S)
+        await _ended(running, within_s - step)
         for task in running:
             task.cancel()
+        await _ended(running, step)
+        for worker in [*self._workers.values()]:
+            worker.abort()
         await asyncio.gather(*running, return_exceptions=True)
         self._running.clear()
         self._workers.clear()
@@ -257,6 +265,12 @@ class TaskRunner:
         finally:
             await link.close()
         return None, ""
+
+
+async def _ended(running: list[asyncio.Task[None]], within_s: float) -> None:
+    """They have, or the time is over."""
+    if running:
+        await asyncio.wait(running, timeout=within_s)
 
 
 async def _crashed(task: Task, context: TaskContext, error: Exception) -> str:

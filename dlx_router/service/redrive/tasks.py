@@ -18,7 +18,7 @@ from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.export_stream import ExportTaken
 from dlx_router.service.redrive.preview import Preview, previewed, see_to_letters
 from dlx_router.service.redrive.runner import TaskRunner, exports
-from dlx_router.service.redrive.task_log import NotLeader, TaskLog, UnknownTask
+from dlx_router.service.redrive.task_log import WITHIN_S, NotLeader, TaskLog, UnknownTask
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.wall_clock import wall_ms
 
@@ -50,11 +50,11 @@ class Tasks:
         finally:
             await self.stop()
 
-    async def stop(self) -> None:
-        """Work no more: what is unsettled goes back, and the tasks stay as they are for the next leader."""
+    async def stop(self, within_s: float = WITHIN_S) -> None:
+        """Work no more, after so long at most: what is unsettled goes back, the tasks stay for the next leader."""
         self._task_log.context = None
         self._known.clear()
-        await self._runner.stop()
+        await self._runner.stop(within_s)
 
     async def _learn(self, context: TaskContext) -> None:
         link = await context.link("replay")

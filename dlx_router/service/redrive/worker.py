@@ -6,6 +6,7 @@ that no letter stays unacked for long: then what is held is given back and the n
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,6 +44,7 @@ from dlx_router.wire import frames
 
 TICK_S: Final = 0.02
 HALTED_S: Final = 1.0
+PATIENCE_S: Final = 10.0
 NACKS_KEEP_ORDER: Final = (4, 0)
 
 
@@ -80,6 +82,8 @@ class TaskWorker:
         self._export = export
         if export is not None:
             export.on_room = self._wake.set
+        self._patient_s = math.inf  # until when a copy on its way is waited for, once we are halted
+        self._links: list[Link] = []  # both of these, as soon as they are there
         self._link: Link
         self._out: Link
         self._scan: Scan
@@ -100,16 +104,24 @@ class TaskWorker:
         self._sender = Sender(spec, context, self._copies, ways=self._ways, counters=self.counters, wake=self._wake.set)
         self._place = place_of(context, spec.queue)
 
-    def halt(self) -> None:
-        """End soon; what is not settled goes back."""
+    def halt(self, patience_s: float = PATIENCE_S) -> None:
+        """End soon; what is not settled goes back, once what is on its way was waited for so long at most."""
+        self._patient_s = min(self._patient_s, time.monotonic() + patience_s)
         self._halt.set()
         self._wake.set()
+
+    def abort(self) -> None:
+        """Drop the connections: nothing of this waits for the broker any more, which gives back what is unsettled."""
+        for link in self._links:
+            link.abort()
 
     async def run(self) -> End:
         """Work. Raises Stopped, or what the broker did to us: then all may be tried again."""
         self._link = await self._context.link("consume")
+        self._links.append(self._link)
         try:
             self._out = await self._context.link("publish")
+            self._links.append(self._out)
             try:
                 return await self._connected()
             finally:
@@ -259,7 +271,7 @@ class TaskWorker:
 
     def _patient_until(self, begun: float) -> float:
         """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
-        last = begun + min(self._context.confirm_timeout_s, 10.0)
+        last = min(begun + min(self._context.confirm_timeout_s, PATIENCE_S), self._patient_s)
         if self._halt.is_set() and not self._sender.flying:
             return min(last, max(begun, self._sender.answered_s) + HALTED_S)
         return last

@@ -196,13 +196,17 @@ class VhostRunner:
                 self._session_readiness.take_back()
                 await self._attempts.pause(self._stopping)
 
-    async def stop(self) -> int:
-        """Drain and end; → how many letters were not finished, and stay in their queues."""
+    async def stop(self, until: float) -> int:
+        """Drain until then, by the loop's clock, and end; → how many letters were not finished, and stay in queues.
+
+        Letters, tasks and leases share the time; a second is the least that they, and then the journal, have.
+        """
         self._stopping.set()
-        await self.tasks.stop()
-        await self.leases.stop()
+        within_s = max(1.0, until - asyncio.get_running_loop().time())
+        duties = asyncio.gather(self.tasks.stop(within_s), self.leases.stop(within_s))
         if self._session is not None:
-            return await self._session.drain()
+            return await self._session.drain(until, duties)
+        await duties
         await self._journal.drain(0)  # there is nobody to write to: it says what is lost
         return 0
 

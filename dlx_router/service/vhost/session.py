@@ -63,7 +63,6 @@ class Limits:
     in_flight_bytes: int
     confirm_timeout_s: float
     heartbeat_s: int
-    drain_s: float
     max_dead_letter_queues: int
 
 
@@ -284,17 +283,19 @@ class Session:
         else:
             self._sources.lost(queue)
 
-    async def drain(self) -> int:
-        """Stop consuming, finish what is here within the deadline, end; → how many letters were not finished."""
+    async def drain(self, until: float, beside: Awaitable[object]) -> int:
+        """Stop consuming, finish what is here until then, and `beside`; end. → how many letters were not finished."""
         self.is_draining = True
         self.consumers.drain()
-        deadline = asyncio.get_running_loop().time() + self._limits.drain_s
-        while self.in_flight and asyncio.get_running_loop().time() < deadline and not self._ended.done():  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
-            await asyncio.sleep(0.02)
+        await asyncio.gather(self._settled(until), beside)
         left = self.in_flight
-        await self._journal.drain(max(1.0, deadline - asyncio.get_running_loop().time()))
+        await self._journal.drain(max(1.0, until - asyncio.get_running_loop().time()))
         self._end(None)
         return left
+
+    async def _settled(self, until: float) -> None:
+        while self.in_flight and asyncio.get_running_loop().time() < until and not self._ended.done():  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
+            await asyncio.sleep(0.02)
 
     async def _shut(self) -> None:
         self._is_over = True
@@ -306,9 +307,8 @@ class Session:
         if may_return and self._consume_link.is_open and not self._consume_link.is_silent:
             self._consume_link.pause(paused=False)
             await self.consumers.hand_back()
-        for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
-            if link is not None:
-                await link.close()
+        links = (getattr(self, "_consume_link", None), getattr(self, "publish_link", None))
+        await asyncio.gather(*(link.close() for link in links if link is not None))
 
     # -- what lanes ask -----------------------------------------------------------------------------------------
 

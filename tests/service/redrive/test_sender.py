@@ -4,6 +4,7 @@ The journal, the sender and the API's context are the real ones; the stream is w
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -127,7 +128,7 @@ async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_b
     writer = journal()
     sends, letter = sender(writer, [])
     worker = TaskWorker.__new__(TaskWorker)  # what it halts by, and nothing that works
-    worker._sender, worker._halt = sends, asyncio.Event()
+    worker._sender, worker._halt, worker._patient_s = sends, asyncio.Event(), math.inf
     worker._context = SimpleNamespace(confirm_timeout_s=30.0)  # type: ignore[assignment]  # stand-ins: no broker
     Stream(writer)
     begun = time.monotonic()
@@ -135,6 +136,9 @@ async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_b
     worker._halt.set()
     sends.flying = sends.pending = 1
     assert worker._patient_until(begun) == begun + 10, "a copy is on its way"
+    worker._patient_s = begun + 3
+    assert worker._patient_until(begun) == begun + 3, "whoever stops the router has no more time"
+    worker._patient_s = math.inf
     await soon(lambda: time.monotonic() > begun + 0.1)
     sends._confirmed([letter(1)])
     assert begun + 0.1 + HALTED_S <= worker._patient_until(begun) < begun + 10, "its event is"

@@ -51,7 +51,7 @@ class _Room:
             names=NAMES,
             key=KEY,
             decider=parts.decider,
-            limits=Limits(100, MOST, 30.0, 10, 5.0, 100),
+            limits=Limits(100, MOST, 30.0, 10, 100),
             topology=Topology(HOST, LOGIN, None, NAMES),
             metrics=parts.metrics,
             readiness=self.readiness,

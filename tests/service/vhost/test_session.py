@@ -42,7 +42,7 @@ def _attendant(vhost: Vhost, key_file: Path, keeper: type[SigningKey] = SigningK
         addresses=lambda _vhost: where,
         names=NAMES,
         rules=Rules(ordered([]), NAMES, 30_000),
-        limits=Limits(100, 1 << 20, 30.0, 10, 5.0, 100),
+        limits=Limits(100, 1 << 20, 30.0, 10, 100),
         keys=keeper(key_file, readiness),
         oversight=PolicyDrift(None, vhost.name, NAMES, metrics, journal=False),
         guard=OwnQueues(None, NAMES, readiness),
@@ -74,7 +74,7 @@ async def test_no_session_begins_after_the_router_was_stopped(
     running = asyncio.create_task(attendant.run())
     try:
         await connecting.wait()
-        assert await attendant.stop() == 0
+        assert await attendant.stop(asyncio.get_running_loop().time() + 5.0) == 0
         stopped.set()
         done, _ = await asyncio.wait({running}, timeout=10)
         assert done, "a session began"
@@ -110,5 +110,5 @@ async def test_no_session_begins_once_the_state_queue_was_lost(
             await lost.get()
         assert began == []
     finally:
-        await attendant.stop()
+        await attendant.stop(asyncio.get_running_loop().time() + 5.0)
         await asyncio.gather(running, return_exceptions=True)
