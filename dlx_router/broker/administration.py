@@ -13,9 +13,9 @@ import httpx
 
 from dlx_router.broker.definitions import ALTERNATE, MARK
 from dlx_router.broker.management import Management, _seconds
-from dlx_router.broker.management_words import ManagementError, NotThereError, part, shaped
+from dlx_router.broker.management_words import ManagementError, NotThereError, RefusedError, part, shaped
 
-__all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "Standing"]
+__all__ = ["Administration", "Bound", "ManagementError", "RefusedError", "Rule", "Snapshot", "Standing"]
 
 _COLUMNS: Final = (
     "name,type,arguments,durable,exclusive,auto_delete,messages,messages_dlx,consumers,"
@@ -165,7 +165,8 @@ class Administration(Management):
         where, answer = await self._asked(method, asked, body)
         if answer.is_success or (method == "DELETE" and answer.status_code == httpx.codes.NOT_FOUND):
             return
-        raise ManagementError(f"{method} {where}/api/{asked}: {answer.status_code}, {_reason(answer)}")
+        error = RefusedError if answer.status_code == httpx.codes.BAD_REQUEST else ManagementError
+        raise error(f"{method} {where}/api/{asked}: {answer.status_code}, {_reason(answer)}")
 
 
 def _reason(answer: httpx.Response) -> str:

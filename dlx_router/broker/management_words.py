@@ -26,6 +26,10 @@ class ManagementError(Exception):
     """The API did not answer as it should; says where, what, and what now, never credentials."""
 
 
+class RefusedError(ManagementError):
+    """400: the broker does not take what it was given."""
+
+
 class NotThereError(ManagementError):
     """404: no such vhost, queue or path."""
 

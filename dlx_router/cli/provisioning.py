@@ -135,7 +135,8 @@ def apply(*, as_json: bool, yes: bool = True) -> Work:
         for vhost_plan, steps in zip(plans, taken, strict=True):
             if steps is not None and not as_json:
                 output.say(plan_text.done(vhost_plan, steps), ids=[*_names_in([vhost_plan])])
-        failed = None in taken or any(vhost_plan.conflicts for vhost_plan in plans)
+        pairs = zip(plans, taken, strict=True)
+        failed = any(its.conflicts or steps is None or len(steps) < len(its.steps) for its, steps in pairs)
         return output.FINDINGS if failed else output.OK
 
     return work
@@ -153,7 +154,7 @@ async def _applied(site: Site, vhost_plan: Plan, *, yes: bool, is_shown: bool) -
     if vhost_plan.is_refused or (asks and not output.confirmed(question)):
         output.warn(f"vhost {vhost_plan.vhost}: nothing was changed")
         return None
-    return await apply_plan.apply(site.api, vhost_plan, site.names)
+    return await apply_plan.apply(site.api, vhost_plan, site.names, output.warn)
 
 
 def _is_asked() -> bool:

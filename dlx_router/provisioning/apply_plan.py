@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlx_router.broker.administration import Administration, Bound, Rule, Snapshot, Standing
+from dlx_router.broker.administration import Administration, Bound, RefusedError, Rule, Snapshot, Standing
 from dlx_router.broker.definitions import Binding, Exchange
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
@@ -19,7 +19,7 @@ from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.plan import Plan, bound, plan
 from dlx_router.provisioning.queue_definition import STRATEGY
-from dlx_router.provisioning.steps import Action, Step
+from dlx_router.provisioning.steps import POLICY, Action, Step, gives_way
 
 _GLOBAL: Final = "global-parameters"
 Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
@@ -42,16 +42,37 @@ async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
     return plan(policies, snapshot, names, owned, journal=journal, delayed=delayed, attachments=attachments)
 
 
-async def apply(api: Administration, vhost_plan: Plan, names: Names) -> list[Step]:
+async def apply(
+    api: Administration, vhost_plan: Plan, names: Names, warn: Callable[[str], None] = lambda _: None
+) -> list[Step]:
     """Take the steps in their order; the ledger names every policy of ours before it stands and until it is gone.
 
-    The steps that were taken.
+    The steps that were taken: all but policies that the broker refuses, which `warn` is told, and then none by which a
+    policy goes or falls. It may be all that catches some queues.
     """
-    await _note(api, names, vhost_plan.vhost, vhost_plan.ours | vhost_plan.owned)
+    vhost, taken = vhost_plan.vhost, list[Step]()
+    await _note(api, names, vhost, vhost_plan.ours | vhost_plan.owned)
+    refused = False
     for step in vhost_plan.steps:
-        await _take(api, vhost_plan.vhost, step)
-    await _note(api, names, vhost_plan.vhost, vhost_plan.ours)
-    return [*vhost_plan.steps]
+        if refused and step.what == POLICY and gives_way(step):
+            continue
+        try:
+            await _take(api, vhost, step)
+            taken.append(step)
+        except RefusedError as error:
+            if not isinstance(step.thing, Written):
+                raise
+            refused = True
+            warn(_refusal(vhost, step.thing.rule, error))
+    await _note(api, names, vhost, vhost_plan.ours | (vhost_plan.owned if refused else frozenset()))
+    return taken
+
+
+def _refusal(vhost: str, rule: Rule, error: RefusedError) -> str:
+    return (
+        f'vhost {vhost}: RabbitMQ refuses policy "{rule.name}" ({rule.pattern[:80]}), so it is left out, and no policy '
+        f"is removed or lowered: it may be all that catches some queues ({error}); write its selector otherwise"
+    )
 
 
 async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str]) -> None:
@@ -200,7 +221,7 @@ def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[str]:
 
 def _underway(snapshot: Snapshot, mine: frozenset[str]) -> Iterator[str]:
     for queue in snapshot.queues:
-        rule = in_force(snapshot.policies, queue.name, queue.kind, snapshot.version)
+        rule = in_force(snapshot.policies, queue.name, queue.kind, snapshot.version, stated=queue.policy)
         if queue.pending and rule is not None and rule.name in mine and STRATEGY in rule.definition:
             yield f"queue {queue.name}: {queue.pending} at-least-once deaths are on their way, and would be deleted"
 

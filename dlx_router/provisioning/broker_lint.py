@@ -249,7 +249,7 @@ class Checks:
         """A queue whose policy it would be if it had other keys."""
         for queue in self._snapshot.queues:
             if queue.kind == kind and not self._names.is_own(queue.name) and named(rule, queue.name, kind):
-                now = in_force(self._snapshot.policies, queue.name, kind, self._snapshot.version)
+                now = in_force(self._snapshot.policies, queue.name, kind, self._snapshot.version, stated=queue.policy)
                 if now is None or (now.priority < rule.priority and now.definition.items() - rule.definition.items()):
                     return queue.name
         return None

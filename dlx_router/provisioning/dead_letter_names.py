@@ -27,12 +27,12 @@ def _of_policy(policy: Policy, policies: PolicySet, vhost: str) -> Iterator[Affi
             yield effective.affixes
 
 
-def guards_of(chain: Sequence[Policy], known: Sequence[Affixes]) -> Iterator[str]:
-    """Expressions of what these policies must not name."""
-    if any(policy.selector.kind is SelectorKind.QUEUE for policy in chain):
+def guards_of(written: Sequence[Policy], known: Sequence[Affixes]) -> Iterator[str]:
+    """Expressions of what an expression must not name that names what all these policies do."""
+    if any(policy.selector.kind is SelectorKind.QUEUE for policy in written):
         return
     for before, after in known:
-        if before and all(_apart(policy, before) for policy in chain[:1]):
+        if before and any(_apart(policy, before) for policy in written):
             continue
         yield f"^{_literal(before)}.*{_literal(after)}$" if after else f"^{_literal(before)}"
 

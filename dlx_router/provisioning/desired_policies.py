@@ -6,22 +6,23 @@ regions alone would be wrong, the queue is named exactly: so the result is right
 selectors are, and as good as their patterns for all to come.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config.lint.policy_conflicts import Covering
 from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
-from dlx_router.provisioning import selector_regex
-from dlx_router.provisioning.broker_rules import at_top, in_force
+from dlx_router.provisioning.broker_rules import at_top, in_force, may_take, named
 from dlx_router.provisioning.dead_letter_names import affixes
+from dlx_router.provisioning.displaced_policies import KINDS, Displacing, trivial
 from dlx_router.provisioning.other_routers import Others, others
 from dlx_router.provisioning.ownership import own_rule
-from dlx_router.provisioning.queue_definition import OVERFLOW, Wanted, bounded, foreign_target, in_order, plain, wanted
+from dlx_router.provisioning.pcre import fits
+from dlx_router.provisioning.queue_definition import bounded, foreign_target, in_order, plain
 from dlx_router.provisioning.rabbit_policies import PolicyWriter, Written
 from dlx_router.provisioning.regions import Region, kind_of, may_share, together, until_cut
 
@@ -29,10 +30,6 @@ __all__ = ["Desired", "Written", "desired"]
 
 OWN_PRIORITY: Final = 1_000_000
 EVERY_KIND: Final = "queues"  # apply-to: of any type
-KINDS: Final = ("classic", "quorum")
-_OF_QUORUM: Final = frozenset({"all", "queues", "quorum_queues"})
-
-Displaced = tuple[Rule | None, Rule | None]  # for quorum queues, for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +40,11 @@ class Desired:
     attended: tuple[Standing, ...]
     uncatchable: tuple[tuple[Standing, str], ...]
     others: Others = field(default_factory=Others)
+
+    @property
+    def is_catching(self) -> bool:
+        """Whether there is more than the policy on our own queues."""
+        return len(self.policies) > 1
 
 
 def desired(policies: PolicySet, snapshot: Snapshot, names: Names, *, owned: Iterable[str] = ()) -> Desired:
@@ -67,14 +69,13 @@ class _Planner:
     def __init__(
         self, policies: PolicySet, snapshot: Snapshot, names: Names, routers: Others, mine: frozenset[str]
     ) -> None:
-        self._policies, self._names, self._others, self._mine = policies, names, routers, mine
+        self._policies, self._names, self._others = policies, names, routers
         self._vhost, self._snapshot, self._version = snapshot.vhost, snapshot, snapshot.version
         self.foreign = [rule for rule in snapshot.policies if rule.name not in mine | routers.policies]
         above = max((0, *(rule.priority for rule in self.foreign)))
         self._writer = PolicyWriter(names, snapshot.version, affixes(policies, snapshot.vhost), above)
-        operators = [rule for rule in snapshot.operator_policies if rule.apply_to in _OF_QUORUM]
-        matter = any(OVERFLOW in rule.definition or _is_limiting(rule) for rule in operators)
-        self._operators = operators if matter else []
+        ours = [rule for rule in snapshot.policies if rule.name in mine]
+        self._displacing = Displacing(snapshot, names, self.foreign, ours)
         self._cut_off: dict[tuple[str, ...], int] = {}
 
     # -- which queues ---------------------------------------------------------------------------------------------
@@ -83,10 +84,14 @@ class _Planner:
         """The queues that some policy names and that can have dead letters of ours."""
         return [queue for queue in self._snapshot.queues if self._chain(queue)]
 
+    def _is_left_out(self, queue: Standing) -> bool:
+        """Whether no policy is asked about it: of another type, a router's own, or the broker's."""
+        if queue.kind not in KINDS or queue.name.startswith("amq."):
+            return True
+        return self._names.is_own(queue.name) or self._others.owns(queue.name)
+
     def _chain(self, queue: Standing) -> tuple[Policy, ...]:
-        if queue.kind not in KINDS or self._names.is_own(queue.name) or queue.name.startswith("amq."):
-            return ()
-        if self._others.owns(queue.name):
+        if self._is_left_out(queue):
             return ()
         return self._policies.chain(vhost=self._vhost, queue=queue.name, queue_type=queue.kind)
 
@@ -98,6 +103,9 @@ class _Planner:
         regions = self._kept([*self._general(), *(region for region in wanted_of.values() if not region.names)])
         exact = [region for region in wanted_of.values() if region.names]
         written = self._writer.policies([*together(exact), *regions])
+        if caught := self._caught(wanted_of, written):
+            self._writer = replace(self._writer, spared=caught)
+            written = self._writer.policies([*together(exact), *regions])
         wrong = [queue for queue in attended if not self._right(queue, wanted_of[queue.name], written)]
         if wrong:
             exact += [self._exactly(queue, wanted_of[queue.name]) for queue in wrong]
@@ -105,13 +113,14 @@ class _Planner:
         return self._served(wanted_of, written)
 
     def _region(self, queue: Standing) -> Region:
-        chain, operator = self._chain(queue), self._operator(queue.name, self._operators)
-        shard, kind = self._shard(chain, queue.name), kind_of(chain)
-        displaced = self._displaced(queue, chain, shard)
-        limits = self._limits(chain, displaced, operator)
-        want = self._wanted(chain, displaced, shard, is_bounded=bounded(queue.arguments, operator))
-        differs = want.content != self._wanted(chain, displaced, shard, is_bounded=bounded({}, limits)).content
-        alone = differs or (kind is not None and not self._writer.is_typed)
+        by, chain = self._displacing, self._chain(queue)
+        operator, shard, kind = by.operator(queue.name), self._shard(chain, queue.name), kind_of(chain)
+        displaced = by.by(queue, chain, shard)
+        limits = by.limits(chain, displaced, operator)
+        want = by.wanted(chain, displaced, shard, is_bounded=bounded(queue.arguments, operator))
+        differs = want.content != by.wanted(chain, displaced, shard, is_bounded=bounded({}, limits)).content
+        unread = any(rule is not None and fits(rule.pattern, queue.name) is None for rule in displaced)
+        alone = differs or unread or (kind is not None and not self._writer.is_typed)
         exact = frozenset({queue.name}) if alone else frozenset[str]()
         return Region(chain, displaced, want, kind, exact, shard, limits, self._behind(chain))
 
@@ -119,16 +128,6 @@ class _Planner:
         """By its name; for its type only, where one of another type would take what it should not."""
         is_mixed = not self._writer.is_typed and self._writer.may_mix(region.wanted)
         return replace(region, names=frozenset({queue.name}), kind=queue.kind if is_mixed else region.kind)
-
-    def _wanted(
-        self,
-        chain: Sequence[Policy],
-        displaced: Displaced,
-        shard: int | None,
-        *,
-        is_bounded: bool = False,
-    ) -> Wanted:
-        return wanted(chain, displaced, self._names, bounded=is_bounded, shard=shard or 0)
 
     def _shard(self, chain: Sequence[Policy], queue: str) -> int | None:
         """The inbox shard of a queue; None where there is one inbox for all that the chain names."""
@@ -143,21 +142,27 @@ class _Planner:
             kind = policy.queue_type
             if kind is not None and not self._writer.is_typed:
                 continue
-            chain = until_cut(self._covering_of(policy))
+            chain = self._chain_of(policy)
             if policy in chain:
                 yield from self._of_all(policy, chain)
+
+    def _chain_of(self, policy: Policy) -> Sequence[Policy]:
+        """What names all that the policy does, up to what cuts off the rest; of one queue it is known to the letter."""
+        if policy.selector.kind is SelectorKind.QUEUE:
+            return self._policies.chain(vhost=self._vhost, queue=policy.selector.text, queue_type=policy.queue_type)
+        return until_cut(self._covering_of(policy))
 
     def _of_all(self, policy: Policy, chain: Sequence[Policy]) -> Iterator[Region]:
         """Of all queues that the policy names; those apart that an operator limits."""
         is_one = policy.selector.kind is SelectorKind.QUEUE
         name = policy.selector.text if is_one else "\0"
-        rules = self.foreign if is_one else _trivial(self.foreign)
+        by, rules = self._displacing, self.foreign if is_one else trivial(self.foreign)
         displaced = in_force(rules, name, "quorum", self._version), in_force(rules, name, "classic", self._version)
         first, behind = self._shard(chain, name), self._behind(chain)
-        for operator in self._operators_of(name, is_one=is_one):
-            limits = self._limits(chain, displaced, operator)
+        for operator in by.operators_of(name, is_one=is_one):
+            limits = by.limits(chain, displaced, operator)
             for shard in (first,) if is_one or first is None else range(self._names.shards):
-                want = self._wanted(chain, displaced, shard, is_bounded=bounded({}, limits))
+                want = by.wanted(chain, displaced, shard, is_bounded=bounded({}, limits))
                 kind = policy.queue_type
                 yield Region(tuple(chain), displaced, want, kind, shard=shard, limits=limits, behind=behind)
 
@@ -192,52 +197,6 @@ class _Planner:
                 by_member.setdefault(next(iter(members)), []).append((members, region))
         return kept
 
-    # -- what others say ------------------------------------------------------------------------------------------
-
-    def _displaced(self, queue: Standing, chain: Sequence[Policy], shard: int | None) -> Displaced:
-        """The policies of people that ours would displace."""
-        tied = {kind: at_top(self.foreign, queue.name, kind, self._version) for kind in KINDS}
-        own = tied[queue.kind]
-        if len(own) > 1:
-            tied[queue.kind] = [self._taken(own, queue, chain, shard)]
-        quorum, other = (next(iter(tied[kind]), None) for kind in ("quorum", "classic"))
-        return quorum, other
-
-    def _taken(self, tied: Sequence[Rule], queue: Standing, chain: Sequence[Policy], shard: int | None) -> Rule:
-        """Which of several of one priority the broker took: it says so, or ours that is in force now has its keys."""
-        is_bounded = bounded(queue.arguments, self._operator(queue.name, self._operators))
-
-        def content(rule: Rule) -> set[tuple[str, str]]:
-            want = self._wanted(chain, (rule, rule), shard, is_bounded=is_bounded)
-            return _items(dict(plain(want.full if queue.kind == "quorum" else want.common)))
-
-        now = next((rule for rule in (*tied, *self._standing_rules) if rule.name == queue.policy), None)
-        if now is None:
-            return tied[0]
-        keys = content(now) if now in tied else _items(now.definition)
-        return min(tied, key=lambda rule: len(content(rule) ^ keys))
-
-    def _operator(self, name: str, rules: Iterable[Rule]) -> Rule | None:
-        """The operator policy that a quorum queue has or would have; of several of one priority, the strictest."""
-        tied = at_top(rules, name, "quorum", self._version)
-        return min(tied, key=lambda rule: (not _is_limiting(rule), OVERFLOW in rule.definition), default=None)
-
-    def _operators_of(self, name: str, *, is_one: bool) -> list[Rule | None]:
-        """Those that queues to come may have."""
-        if is_one:
-            return [self._operator(name, self._operators)]
-        every = self._operator(name, _trivial(self._operators))
-        least = every.priority if every is not None else None
-        some = [rule for rule in self._operators if _is_limiting(rule) and not selector_regex.is_every(rule.pattern)]
-        return [every, *(rule for rule in some if least is None or rule.priority >= least)]
-
-    def _limits(self, chain: Sequence[Policy], displaced: Displaced, operator: Rule | None) -> Rule | None:
-        """The operator policy, where a limit of it would decide what these mean."""
-        if operator is None:
-            return None
-        free, limited = (self._wanted(chain, displaced, None, is_bounded=so) for so in (False, True))
-        return None if free.content == limited.content else operator
-
     # -- proof ----------------------------------------------------------------------------------------------------
 
     def _rules(self, written: Sequence[Written]) -> list[Rule]:
@@ -245,9 +204,20 @@ class _Planner:
 
     def _right(self, queue: Standing, region: Region, written: Sequence[Written]) -> bool:
         """Whether whatever the broker may take is what the queue should have."""
-        rules = at_top(self._rules(written), queue.name, queue.kind, self._version)
+        rules = may_take(self._rules(written), queue.name, queue.kind, self._version)
         keys = dict(plain(region.wanted.full if queue.kind == "quorum" else region.wanted.common))
-        return bool(rules) and all(rule.definition == keys for rule in rules)
+        is_sure = any(named(rule, queue.name, queue.kind) for rule in rules)
+        return is_sure and all(rule.definition == keys for rule in rules)
+
+    def _caught(self, attended: Container[str], written: Sequence[Written]) -> tuple[str, ...]:
+        """The queues that stand, that no policy is about, and that one of these would be in force for."""
+        rules = [policy.rule for policy in written]
+        others = (queue for queue in self._snapshot.queues if queue.name not in attended)
+        return tuple(
+            queue.name
+            for queue in others
+            if not self._is_left_out(queue) and at_top(rules, queue.name, queue.kind, self._version)
+        )
 
     def _served(self, wanted_of: dict[str, Region], written: Sequence[Written]) -> list[Written]:
         """Each with the queues that it is in force for."""
@@ -260,20 +230,3 @@ class _Planner:
     @cached_property
     def _covering(self) -> Covering:
         return Covering(self._policies)
-
-    @cached_property
-    def _standing_rules(self) -> list[Rule]:
-        """Ours that stand."""
-        return [rule for rule in self._snapshot.policies if rule.name in self._mine]
-
-
-def _trivial(rules: Iterable[Rule]) -> list[Rule]:
-    return [rule for rule in rules if selector_regex.is_every(rule.pattern)]
-
-
-def _is_limiting(operator: Rule) -> bool:
-    return bounded({}, operator)
-
-
-def _items(definition: Mapping[str, Any]) -> set[tuple[str, str]]:
-    return {(key, repr(value)) for key, value in definition.items()}

@@ -14,19 +14,21 @@ from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import delayed_exchanges
-from dlx_router.provisioning.broker_rules import at_top
+from dlx_router.provisioning.broker_rules import may_take
 from dlx_router.provisioning.desired_policies import Desired, Written, desired
 from dlx_router.provisioning.ownership import own_name, recognised
-from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY
+from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY, bounded
 from dlx_router.provisioning.regions import MOST_EXPRESSION, size
 from dlx_router.provisioning.router_overlaps import meetings
 from dlx_router.provisioning.steps import POLICY, Action, Step, after, gives_way, of_policies, same
 from dlx_router.provisioning.uncaught_queues import uncaught
+from dlx_router.provisioning.unread_policies import of_operators, of_people, unread
 
 UNNAMED_INBOX: Final = "inbox-shards"
 FOREIGN: Final = "declared"
 NOW: Final = "move its messages elsewhere and delete it; apply, or a start of the router, declares it as it must be"
 TOO_LONG: Final = "expression"
+UNREAD: Final = "unread"
 _SHOWN: Final = 5
 _ORDER: Final = (Exchange, Queue, Binding)
 
@@ -95,7 +97,13 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     notes = [*_meetings(want, policies, snapshot, owned)]
     uncatchable = uncaught(want.uncatchable, attachments, snapshot, names)
     notes += [Note(NOT_CATCHABLE, message, conflict=True) for _, message in uncatchable]
-    notes += [*blocked, *_kept(kept), *_pending(snapshot, after(snapshot.policies, steps)), *_undelayed(unfit)]
+    notes += [
+        *_unread(want, snapshot, owned),
+        *blocked,
+        *_kept(kept),
+        *_pending(snapshot, after(snapshot.policies, steps)),
+        *_undelayed(unfit),
+    ]
     notes += [*unnamed_inboxes(snapshot, names), *_foreign(snapshot, names)]
     wanted = [policy.rule.name for policy in want.policies]
     every = [*(_called(definition) for definition in made), *((POLICY, name) for name in wanted)]
@@ -188,6 +196,16 @@ def _exchange(snapshot: Snapshot, name: str) -> declared.Found:
     return declared.Found(snapshot.exchanges[name], leads, auto_delete=name in snapshot.auto_delete)
 
 
+def _unread(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:
+    """What is not known because only the broker can read an expression of somebody else's policy."""
+    foreign = [rule for rule in snapshot.policies if rule.name not in owned | want.others.policies]
+    for rule in unread(foreign, want.attended) if want.is_catching else ():
+        yield Note(UNREAD, of_people(rule, want.policies), conflict=True)
+    for rule in unread(snapshot.operator_policies) if want.is_catching else ():
+        if bounded({}, rule):
+            yield Note(UNREAD, of_operators(rule))
+
+
 def _too_long(want: Desired) -> Iterator[Note]:
     """What one selector and the policies that it displaces ask for together."""
     for policy in want.policies:
@@ -258,7 +276,10 @@ def _taken(want: Desired, snapshot: Snapshot, names: Names, owned: frozenset[str
 def _pending(snapshot: Snapshot, then: Sequence[Rule]) -> Iterator[Note]:
     """At-least-once deaths that the broker would delete if a queue's strategy changed now. `then`: what will stand."""
     for queue in snapshot.queues:
-        now, later = (at_top(rules, queue.name, queue.kind, snapshot.version) for rules in (snapshot.policies, then))
+        now, later = (
+            may_take(rules, queue.name, queue.kind, snapshot.version, stated=queue.policy)
+            for rules in (snapshot.policies, then)
+        )
         if queue.pending and _loses_strategy(now, later):
             yield Note(
                 "pending",

@@ -114,12 +114,17 @@ def _merged(settings: Mapping[str, Setting], displaced: Rule | None, inbox: str)
     out: dict[str, Key] = {}
     before: Mapping[str, Any] = {} if displaced is None else displaced.definition
     if displaced is not None:
-        out = {key: Key(value, f'policy "{displaced.name}"') for key, value in before.items()}
+        out = {key: Key(value, copied_from(displaced)) for key, value in before.items()}
     for key, setting in settings.items():
         out[key] = Key(setting.value, str(setting.source), _other(before, key, setting.value))
     out[EXCHANGE] = Key(inbox, _OURS, _other(before, EXCHANGE, inbox))
     out.pop("dead-letter-routing-key", None)  # the original keys must stay visible
     return out
+
+
+def copied_from(displaced: Rule) -> str:
+    """Who said a key that is copied."""
+    return f'policy "{displaced.name}"'
 
 
 def _other(before: Mapping[str, Any], key: str, value: object) -> Any:  # noqa: ANN401 - as _before

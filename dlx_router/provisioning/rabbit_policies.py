@@ -13,6 +13,7 @@ from dlx_router.provisioning import selector_regex
 from dlx_router.provisioning.broker_rules import TYPES_FROM
 from dlx_router.provisioning.dead_letter_names import guards_of
 from dlx_router.provisioning.ownership import name_of
+from dlx_router.provisioning.pcre import fits
 from dlx_router.provisioning.queue_definition import Definition, Wanted, plain
 from dlx_router.provisioning.regions import MOST_EXPRESSION, Region, parts, rank, size
 
@@ -30,12 +31,16 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class PolicyWriter:
-    """How the policies of one vhost are written. `above`: the priority that all of them exceed."""
+    """How the policies of one vhost are written. `above`: the priority that all of them exceed.
+
+    `spared`: queues that stand and that none of them may name.
+    """
 
     names: Names
     version: tuple[int, ...]
     affixes: Sequence[Affixes]
     above: int
+    spared: tuple[str, ...] = ()
 
     def policies(self, regions: Iterable[Region]) -> list[Written]:
         """The policies, highest priority first; of regions of one rank and content there is one.
@@ -72,17 +77,22 @@ class PolicyWriter:
             yield portion
 
     def _expression(self, same: Sequence[Region]) -> str:
-        """Of regions of one content, and so of one shard."""
+        """Of regions of one content. Dead-letter queues are left out of those only that do not name their queues."""
+        wide = [region for region in same if not region.is_exact]
+        guards = [guard for region in wide for guard in guards_of(region.narrowest, self.affixes)]
+        exact = [region for region in same if region.is_exact] if guards else []
+        most = selector_regex.except_for(self._joined(wide if exact else same), guards)
+        expression = selector_regex.either([self._joined(exact), most]) if exact else most
+        spared = [selector_regex.exactly([name]) for name in self.spared if fits(expression, name) is not False]
+        return selector_regex.except_for(expression, spared)
+
+    def _joined(self, same: Sequence[Region]) -> str:
+        """The queues of all of them, which are of one shard."""
         shard, patterns = same[0].shard, [region.pattern() for region in same]
         if shard is not None and not all(region.is_exact for region in same):
             looks = selector_regex.of_shard(shard, self.names.shards)
-            expression = selector_regex.of_many(patterns, looks)
-        elif len(patterns) > FEW:
-            expression = selector_regex.of_many(patterns)
-        else:
-            expression = selector_regex.either(patterns)
-        guards = [guard for region in same if not region.names for guard in guards_of(region.chain, self.affixes)]
-        return selector_regex.except_for(expression, guards)
+            return selector_regex.of_many(patterns, looks)
+        return selector_regex.of_many(patterns) if len(patterns) > FEW else selector_regex.either(patterns)
 
     def _pair(self, same: Sequence[Region], priority: int) -> list[Written]:
         """The lower one is what every type takes, the higher one what only quorum queues take."""

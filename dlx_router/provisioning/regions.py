@@ -39,24 +39,30 @@ class Region:
     @property
     def members(self) -> frozenset[object]:
         """By which it is told which of two is the narrower."""
-        rules = {rule.name for rule in self.displaced if rule is not None and not selector_regex.is_every(rule.pattern)}
-        ours, limits = (policy.name for policy in self.chain), self.limits
-        operator = [] if limits is None or selector_regex.is_every(limits.pattern) else [("operator", limits.name)]
-        return frozenset({*ours, *rules, *operator, *([self.kind] if self.kind else [])})
+        placed = (*(("policy", rule) for rule in self.displaced), ("operator", self.limits))
+        rules = ((of, rule.name) for of, rule in placed if rule and not selector_regex.is_every(rule.pattern))
+        kind = [("kind", self.kind)] if self.kind else []
+        return frozenset({*(policy.name for policy in self.chain), *rules, *kind})
+
+    @property
+    def narrowest(self) -> list[Policy]:
+        """The policies whose selectors all others surely name too: together they name what all of them do.
+
+        Each is left out for one that stays, so of several that name the same queues the first does.
+        """
+        kept = [*self.chain]
+        for policy in reversed(self.chain):
+            if any(other is not policy and covers(policy, other) for other in kept):
+                kept = [other for other in kept if other is not policy]
+        return kept
 
     def pattern(self) -> str:
         """The expression, of whatever shard."""
         if self.names:
             return selector_regex.exactly(self.names)
-        chain = [
-            policy
-            for policy in self.chain
-            if not any(policy is not other and covers(policy, other) for other in self.chain)
-        ]
-        chain = chain or list(self.chain[:1])
-        ours = [selector_regex.of_selector(policy.selector) for policy in chain]
-        rules = dict.fromkeys(rule.pattern for rule in (*self.displaced, self.limits) if rule is not None)
-        return selector_regex.both([*ours, *rules])
+        ours = [selector_regex.of_selector(policy.selector) for policy in self.narrowest]
+        rules = (rule for rule in (*self.displaced, self.limits) if rule is not None)
+        return selector_regex.both([*ours, *(selector_regex.closed(rule.pattern) for rule in rules)])
 
 
 def parts(region: Region) -> Iterable[Region]:

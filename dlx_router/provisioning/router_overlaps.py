@@ -12,8 +12,9 @@ from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind
 from dlx_router.provisioning import selector_regex
-from dlx_router.provisioning.broker_rules import applies, fits, in_force
+from dlx_router.provisioning.broker_rules import applies, in_force
 from dlx_router.provisioning.desired_policies import Desired
+from dlx_router.provisioning.pcre import fits
 
 _SHOWN: Final = 5
 _WORD: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -36,7 +37,9 @@ def _both(
 ) -> tuple[str, str] | None:
     """What both name, and their policy that does."""
     for rule in theirs:
-        queues = [queue.name for queue in standing if applies(rule, queue.name, queue.kind, version)]
+        queues = [
+            queue.name for queue in standing if applies(rule, queue.name, queue.kind, version, stated=queue.policy)
+        ]
         if queues:
             more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
             noun = "queue" if len(queues) == 1 else "queues"
@@ -74,7 +77,8 @@ def _caught(router: Names, ours: Sequence[Rule], kept: Sequence[Rule], snapshot:
     """A queue of the other router's own that a policy of ours would be in force for."""
     mine, rules = {id(rule) for rule in ours}, [*ours, *kept]
     for queue in snapshot.queues:
-        if router.is_own(queue.name) and id(in_force(rules, queue.name, queue.kind, snapshot.version)) in mine:
+        now = in_force(rules, queue.name, queue.kind, snapshot.version, stated=queue.policy)
+        if router.is_own(queue.name) and id(now) in mine:
             return queue.name
     return None
 

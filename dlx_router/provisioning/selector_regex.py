@@ -4,12 +4,19 @@ An expression names exactly the queues that the selector names, those too that d
 """
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from dlx_router.core import inbox_shards
 from dlx_router.core.policy import Selector, SelectorKind
 
 EVERY = ".*"
+_SURROGATES: Final = range(0xD800, 0xE000)  # no characters, and no bytes stand for them
+_CLASS: Final = r"\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]"
+_WHOLE: Final = rf"\\Q(?P<text>.*?)(?:\\E|\Z)|\\x\{{(?P<hex>[0-9A-Fa-f]+)\}}|\\.|{_CLASS}"
+_PART: Final = re.compile(rf"{_WHOLE}|(?P<named>\(\?P?<[A-Za-z_]\w*>)|(?P<flags>\(\?[A-Za-z-]+\))", re.DOTALL)
+_LEADING: Final = re.compile(r"\(\?([A-Za-z-]+)\)")
 
 
 def of_selector(selector: Selector) -> str:
@@ -20,8 +27,28 @@ def of_selector(selector: Selector) -> str:
         case SelectorKind.MATCH:
             return of_words(selector.text.split("."))
         case SelectorKind.PATTERN:
-            return selector.text
+            return closed(selector.text)
     raise AssertionError(selector)
+
+
+def closed(expression: str) -> str:
+    r"""The same, so that it may stand beside others in one expression: nothing in it reaches beyond its end.
+
+    Flags hold for it alone; its groups have no names, which PCRE takes once only; `\Q` has an end; and characters are
+    written as they are, because PCRE takes `\x{20AC}` of an expression on bytes for an error.
+    """
+    out = _PART.sub(_plain, expression)
+    if leading := _LEADING.match(out):
+        out = f"(?{leading[1]}:{out[leading.end() :]})"
+    return f"(?:{out})" if any(part["flags"] for part in _PART.finditer(out)) else out
+
+
+def _plain(part: re.Match[str]) -> str:
+    if part["text"] is not None:
+        return re.escape(part["text"])
+    if part["hex"] is not None and (code := int(part["hex"], 16)) <= sys.maxunicode and code not in _SURROGATES:
+        return f"(?:{re.escape(chr(code))})"
+    return "(" if part["named"] else part[0]
 
 
 def of_words(words: list[str]) -> str:
@@ -95,6 +122,11 @@ def exactly(names: Iterable[str]) -> str:
     """An expression that fits these names only."""
     escaped = [re.escape(name) for name in sorted(names)]
     return f"^{escaped[0]}$" if len(escaped) == 1 else f"^({'|'.join(escaped)})$"
+
+
+def names_exactly(expression: str, name: str) -> bool:
+    """Whether the name is one of those that the expression fits, as `exactly` writes it."""
+    return expression == exactly([name]) or f"|{re.escape(name)}|" in f"|{expression[2:-2]}|"
 
 
 def name_in(expression: str) -> str | None:

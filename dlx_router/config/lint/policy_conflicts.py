@@ -28,6 +28,8 @@ from dlx_router.core.target import dead_letter_queue
 
 # A word that no queue has, for what a wildcard may stand for.
 _ANY: Final = "\x00any"
+# For an expression, which may ask for what is in that word: the empty word, and some that have nothing in common.
+_ODD: Final = ("", "7", "Q", "~x", "\x7f")
 
 
 def findings_of(policies: PolicySet) -> list[Finding]:
@@ -183,7 +185,8 @@ def covers(wide: Policy, narrow: Policy) -> bool:
         return wide.selector.kind is SelectorKind.MATCH and wide.selector.text == "#"
     if _begin_apart(wide.selector, narrow.selector):
         return False
-    return all(map(wide.selector.fits, _witnesses(narrow.selector)))
+    words = (_ANY, *_ODD) if wide.selector.kind is SelectorKind.PATTERN else (_ANY,)
+    return all(wide.selector.fits(name) for word in words for name in _witnesses(narrow.selector, word))
 
 
 class Covering:
@@ -214,11 +217,11 @@ def _begin_apart(first: Selector, second: Selector) -> bool:
     return words[0] != words[1] and first.kind is not SelectorKind.PATTERN and not {"*", "#"}.intersection(words)
 
 
-def _witnesses(selector: Selector) -> list[str]:
+def _witnesses(selector: Selector, any_word: str = _ANY) -> list[str]:
     """Queue names that stand for all that a `queue:` or `match:` fits: no, one and two words for each `#`."""
     if selector.kind is SelectorKind.QUEUE:
         return [selector.text]
-    fills = ({"*": [_ANY], "#": [_ANY] * many} for many in range(3))
+    fills = ({"*": [any_word], "#": [any_word] * many} for many in range(3))
     words = selector.text.split(".")
     return [".".join(part for word in words for part in fill.get(word, [word])) for fill in fills]
 

@@ -1,0 +1,339 @@
+"""What is in force for every queue that stands, as the broker reads expressions: PCRE, on bytes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.config.language.regex import RegexError, Search, compiled
+from dlx_router.core.inbox_shards import shard_of
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.provisioning import selector_regex
+from dlx_router.provisioning.broker_rules import applies
+from dlx_router.provisioning.plan import Plan, plan
+from dlx_router.provisioning.steps import after
+
+# What PCRE reads and Python does not, or reads otherwise, and how Python writes it.
+IN_PYTHON: Final = {
+    r"(?i)": "(?i:",  # to the end of what it stands in, as these tests write it
+    r"[[:alpha:]]": "[A-Za-z]",
+    r"\pL": "[A-Za-z]",
+    r"\Qa+\E": r"a\+",
+    r"(?<n>": "(",
+    r"\h": r"[ \t]",
+    r"\z": r"\Z",
+}
+BOUNDED: Final = {"max-length": 1000}
+NAMES: Final = Names()
+
+
+def broker_finds(expression: str, name: str) -> bool:
+    """As Erlang's `re:run` on the bytes of both."""
+    for theirs, python in IN_PYTHON.items():
+        expression = expression.replace(theirs, python) + ")" * (theirs == "(?i)") * expression.count(theirs)
+    return re.search(expression.encode(), name.encode()) is not None
+
+
+def taken(rules: Sequence[Rule], queue: Standing, version: tuple[int, ...] = (4, 3)) -> list[Rule]:
+    """Those of which the broker applies one."""
+    some = named(rules, queue, version)
+    return [rule for rule in some if rule.priority == max(every.priority for every in some)]
+
+
+def named(rules: Sequence[Rule], queue: Standing, version: tuple[int, ...] = (4, 3)) -> list[Rule]:
+    """Those that name the queue and have no key for which the broker skips them."""
+    here = [rule for rule in rules if applies(replace(rule, pattern=""), queue.name, queue.kind, version)]
+    return [rule for rule in here if broker_finds(rule.pattern, queue.name)]
+
+
+def policy(name: str, selector: str, /, *, inherit: bool = True, priority: int = 0, **keys: Any) -> Policy:
+    """`=a` names a queue, `/a/` is an expression, all else words."""
+    source = Source(name, "p.yaml", 1)
+    settings = {key.replace("_", "-"): Setting(value, source) for key, value in keys.items()}
+    made = Selector(SelectorKind.MATCH, selector)
+    if selector.startswith("="):
+        made = Selector(SelectorKind.QUEUE, selector[1:])
+    if selector.startswith("/"):
+        text = selector.strip("/")
+        made = Selector(SelectorKind.PATTERN, text, Search(compiled(text)))
+    return Policy(name, made, source, inherit=inherit, priority=priority, definition=settings)
+
+
+def applied(policies: PolicySet, now: Snapshot, names: Names = NAMES) -> tuple[Plan, Snapshot]:
+    """The plan, and the vhost after it, the broker's word on each queue included."""
+    planned = plan(policies, now, names, frozenset())
+    rules = after(now.policies, planned.steps)
+    says = {queue.name: [rule.name for rule in taken(rules, queue, now.version)][:1] for queue in now.queues}
+    queues = tuple(replace(queue, policy=next(iter(says[queue.name]), "")) for queue in now.queues)
+    return planned, replace(now, queues=queues, policies=rules)
+
+
+def given_to(queue: str, snapshot: Snapshot) -> Mapping[str, Any]:
+    """The definition that a queue has; one only."""
+    standing = next(entry for entry in snapshot.queues if entry.name == queue)
+    (definition,) = {repr(rule.definition): rule.definition for rule in taken(snapshot.policies, standing)}.values()
+    return definition
+
+
+def vhost(*queues: str | Standing, **more: Any) -> Snapshot:
+    standing = (queue if isinstance(queue, Standing) else Standing(queue, "quorum") for queue in queues)
+    return Snapshot("/", (4, 3), tuple(standing), **more)
+
+
+def is_stable(policies: PolicySet, then: Snapshot, names: Names = NAMES) -> bool:
+    return not [step for step in plan(policies, then, names, frozenset()).steps if step.what == "policy"]
+
+
+# -- policies of others -----------------------------------------------------------------------------------------------
+
+SHORT: Final = {"expires": 60_000, "message-ttl": 1000}
+UNREAD: Final = [r"^(?i)tmp\.", r"^(?<n>tmp)", r"^[[:alpha:]]+$", r"^tmp\Qa+\E", r"^tmp\h", r"^tmp\z"]
+
+
+@pytest.mark.parametrize("pattern", UNREAD)
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("selector", ["=orders.a", "orders.#", "#"])
+def test_a_policy_that_only_the_broker_can_read_gives_its_keys_to_no_queue_that_it_does_not_name(
+    pattern: str, shards: int, selector: str
+) -> None:
+    """Its `expires` would delete a work queue; built into an expression of ours it would keep that from being found."""
+    policies, names = ordered([policy("orders", selector)]), Names(shards=shards)
+    now = vhost("orders.a", policies=(Rule("theirs", pattern, SHORT, 3),))
+    planned, then = applied(policies, now, names)
+    definition = given_to("orders.a", then)
+    assert definition["dead-letter-exchange"] == names.inboxes[shard_of("orders.a", shards)]
+    assert not definition.keys() & SHORT.keys()
+    assert all("orders" in step.name or pattern not in str(step.thing) for step in planned.steps)
+    (note,) = planned.conflicts
+    assert note.code == "unread"
+    assert 'policy "theirs"' in note.text
+    assert "(none)" in note.text
+    assert is_stable(policies, then, names)
+
+
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+@pytest.mark.parametrize(
+    "other", [(), (Rule("low", ".*", {"expires": 9}, 1),), (Rule("tied", ".*", {"expires": 9}, 3),)]
+)
+def test_a_policy_that_only_the_broker_can_read_is_displaced_where_it_says_that_it_is_in_force(
+    kind: str, other: tuple[Rule, ...]
+) -> None:
+    policies = ordered([policy("all", "#")])
+    queues = [Standing("orders", kind, policy="theirs"), Standing("a.b", kind, policy="".join(r.name for r in other))]
+    now = vhost(*queues, policies=(Rule("theirs", "^[[:alpha:]]+$", BOUNDED, 3), *other))
+    planned, then = applied(policies, now)
+    assert given_to("orders", then).items() >= BOUNDED.items()
+    assert not given_to("a.b", then).keys() & BOUNDED.keys()
+    assert "(orders)" in planned.conflicts[0].text
+    assert is_stable(policies, then)
+    changed = ordered([policy("all", "#", message_ttl=7)])
+    _, then = applied(changed, then)
+    assert given_to("orders", then).items() >= {**BOUNDED, "message-ttl": 7}.items()
+    assert not given_to("a.b", then).keys() & BOUNDED.keys()
+
+
+def test_an_operator_policy_that_only_the_broker_can_read_limits_every_queue() -> None:
+    """A queue that refuses where it took before stops its producers, so none does."""
+    policies = ordered([policy("a", "=orders.a"), policy("b", "b.#")])
+    now = vhost("orders.a", "b.c", operator_policies=(Rule("theirs", "^(?i)tmp", BOUNDED, 3),))
+    planned, then = applied(policies, now)
+    for queue in ("orders.a", "b.c"):
+        assert given_to(queue, then) == {"dead-letter-exchange": NAMES.inbox}
+    assert [note.code for note in planned.notes] == ["unread"]
+    assert not planned.conflicts
+    assert is_stable(policies, then)
+
+
+# -- ours -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "second"), [("orders.#", "orders.#"), ("orders.#", "orders.#.#")])
+@pytest.mark.parametrize("third", ["/[.]eu$/", "*.eu"])
+def test_policies_that_name_the_same_queues_stay_in_the_expression_of_what_they_share_with_another(
+    first: str, second: str, third: str
+) -> None:
+    """Else letters in the dead-letter queue expire, and it goes with what it holds."""
+    pair = [
+        policy("one", first, max_length=5),
+        replace(policy("two", second, expires=9), apply_to="quorum_queues"),
+    ]
+    policies = ordered([*pair, policy("eu", third, message_ttl=7)])
+    now = vhost("orders.eu", "DLQ.payments.eu", "payments.eu")
+    _, then = applied(policies, now)
+    assert given_to("orders.eu", then).items() >= {"max-length": 5, "expires": 9, "message-ttl": 7}.items()
+    assert given_to("payments.eu", then).items() >= {"message-ttl": 7}.items()
+    assert not given_to("payments.eu", then).keys() & {"max-length", "expires"}
+    assert then.queues[1].policy == ""
+    to_come = [rule for rule in then.policies if broker_finds(rule.pattern, "mails.eu")]
+    assert to_come
+    assert not any("expires" in rule.definition for rule in to_come)
+
+
+@pytest.mark.parametrize("selector", ["/(?i)^orders$/", "/^o(?i)rders$/"])
+def test_flags_of_one_expression_do_not_hold_for_the_next(selector: str) -> None:
+    policies = ordered([policy("some", selector), policy("bill", "=Billing"), policy("x", "/^x(y|z)$/")])
+    _, then = applied(policies, vhost("orders", "Billing", "billing", "XY"))
+    assert [queue.policy != "" for queue in then.queues] == [True, True, False, False]
+    assert is_stable(policies, then)
+
+
+def test_a_queue_that_no_policy_names_is_spared_by_the_expression_that_would_take_it() -> None:
+    """The `$` of PCRE stands before a last newline too, that of RE2 does not."""
+    policies = ordered([policy("some", "/^orders$/", expires=9)])
+    _, then = applied(policies, vhost("orders", "orders\n"))
+    assert [queue.policy != "" for queue in then.queues] == [True, False]
+    assert is_stable(policies, then)
+
+
+@pytest.mark.parametrize(("expression", "queue"), [("^.{4}-orders$", "über-orders"), ("^[äö]rger", "ärger")])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_queue_with_letters_beyond_ascii_is_caught(expression: str, queue: str, shards: int) -> None:
+    policies, names = ordered([policy("some", f"/{expression}/")]), Names(shards=shards)
+    _, then = applied(policies, vhost(queue), names)
+    assert given_to(queue, then)["dead-letter-exchange"] == names.inboxes[shard_of(queue, shards)]
+    assert is_stable(policies, then, names)
+
+
+JOINED: Final = [
+    ("^(?P<t>orders)", "^(?P<t>pay)", ["orders", "pay"]),
+    ("^\\x{10FFFF}", "^a", ["\U0010ffff", "a"]),
+    (r"^\Qa.b", "^c", ["a.b", "c"]),
+    ("(?i)^orders|^x", "(?s)^pay", ["Orders", "X", "pay"]),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "queues"), JOINED)
+def test_expressions_may_stand_beside_each_other(first: str, second: str, queues: list[str]) -> None:
+    policies = ordered([policy("a", f"/{first}/"), policy("b", f"/{second}/")])
+    planned, then = applied(policies, vhost())
+    written = [step.thing for step in planned.steps if step.what == "policy"]
+    assert "(?P<" not in str(written)
+    assert all(taken(then.policies, Standing(queue, "quorum")) for queue in queues), "also where none stands yet"
+    assert not taken(then.policies, Standing("axb", "quorum")) or first == "^\\x{10FFFF}"
+
+
+def test_a_policy_of_somebody_else_may_have_the_name_of_one_of_ours() -> None:
+    policies = ordered([policy("orders", "#")])
+    _, then = applied(policies, vhost("orders.a", policies=(Rule("orders", "^orders", BOUNDED, 3),)))
+    assert given_to("orders.a", then).items() >= BOUNDED.items()
+    assert taken(then.policies, Standing("mails", "quorum")), "queues to come too"
+    assert taken(then.policies, Standing("orders.b", "classic"))[0].definition.items() >= BOUNDED.items()
+
+
+@pytest.mark.parametrize("expression", ["y$", "[a-z]$", "[^7]$", "^orders..", "n"])
+def test_an_expression_that_finds_some_queues_of_wider_words_gives_its_keys_to_those_only(expression: str) -> None:
+    policies = ordered([policy("orders", "orders.*", message_ttl=7), policy("some", f"/{expression}/", expires=9)])
+    _, then = applied(policies, vhost())
+    others = [queue for queue in ("orders.A", "orders.7", "orders.a7", "orders.") if not re.search(expression, queue)]
+    assert others
+    for queue in others:
+        (rule,) = taken(then.policies, Standing(queue, "classic"))
+        assert rule.definition == {"dead-letter-exchange": NAMES.inbox, "message-ttl": 7}
+
+
+PARTS: Final = [
+    "a", "b", "ä", ".", "|", "(", ")", "(?:", "(?i)", "(?i:", "(?-i)", "(?s)", "(?P<n>", "*", "+", "^", "$", "[", "]",
+    "[^", "\\", "\\Q", "\\E", "\\x{e4}", "\\x{d800}", "\\x61", "\\(", "[[:alpha:]]", "{2}", "?",
+]  # fmt: skip
+
+
+@given(
+    st.lists(st.sampled_from(PARTS), max_size=7).map("".join),
+    st.sampled_from(["", "a", "Ab", "ä", "b(", "aa", "\n", "(?i)"]),
+)
+def test_an_expression_that_may_stand_beside_others_means_the_same(expression: str, name: str) -> None:
+    try:
+        search = Search(compiled(expression))
+    except RegexError:
+        return
+    closed = selector_regex.closed(expression)
+    assert Search(compiled(closed))(name) == search(name)
+    assert Search(compiled(f"(?:{closed})(?P<n>)"))(name) == search(name)
+
+
+def test_what_only_re2_and_pcre_read_is_named_exactly_where_it_stands() -> None:
+    policies = ordered([policy("some", r"/^\pL+$/", expires=9), policy("all", "#", message_ttl=5)])
+    planned, then = applied(policies, vhost("orders", "a1"))
+    exact = [rule for rule in then.policies if selector_regex.names_exactly(rule.pattern, "orders")]
+    assert {rule.name for rule in exact} >= {then.queues[0].policy}
+    assert given_to("orders", then).items() >= {"expires": 9, "message-ttl": 5}.items()
+    assert "expires" not in given_to("a1", then)
+    assert is_stable(policies, then)
+    assert not planned.conflicts
+
+
+def test_a_dead_letter_queue_that_a_policy_names_is_caught_as_soon_as_it_stands() -> None:
+    """What wider expressions leave out, of which it shares a policy, is not left out for it."""
+    policies = ordered([policy("all", "#"), policy("graves", "=DLQ.orders")])
+    _, then = applied(policies, vhost())
+    assert taken(then.policies, Standing("DLQ.orders", "quorum"))
+    assert not taken(then.policies, Standing("DLQ.mails", "quorum"))
+
+
+# -- the law ----------------------------------------------------------------------------------------------------------
+
+QUEUE_NAMES: Final = ["a", "A", "b", "ab", "a.b", "a+", "ä", "b.ä", "ää", "DLQ.a", "DLQ.b.ä", "a.", "x"]
+SELECTORS: Final = [
+    "#", "a.#", "a.#.#", "*.b", "b.*", "=a", "=DLQ.a", "=ä", "/^a/", "/(?i)^a/", "/a(?i)B|x/", "/^(?P<n>a)/", "/^.$/",
+    "/[äö]/", r"/\pL$/", r"/\Qa+\E/", r"/^\w+$/",
+]  # fmt: skip
+KEYS: Final = st.fixed_dictionaries({}, optional={"message_ttl": st.sampled_from([1, 2]), "max_length": st.just(9)})
+SETS: Final = st.lists(st.tuples(st.sampled_from(SELECTORS), KEYS, st.booleans()), min_size=1, max_size=4).map(
+    lambda rows: ordered([policy(f"p{at}", text, inherit=so, **keys) for at, (text, keys, so) in enumerate(rows)])
+)
+FOREIGN: Final = st.lists(
+    st.builds(
+        Rule,
+        st.sampled_from(["one", "two", "three"]),
+        st.sampled_from([".*", "^a", "(?i)^a", "^(?i)a", "^[[:alpha:]]", r"\Qa+\E", "^(?<n>b)", r"\w$"]),
+        st.sampled_from([{"expires": 5}, {"max-length": 3}, {"max-priority": 2, "expires": 9}]),
+        st.integers(0, 2),
+        st.sampled_from(["queues", "all", "classic_queues"]),
+    ),
+    max_size=3,
+    unique_by=lambda rule: rule.name,
+)
+STANDING: Final = st.lists(
+    st.builds(Standing, st.sampled_from(QUEUE_NAMES), st.sampled_from(["classic", "quorum"])),
+    max_size=6,
+    unique_by=lambda queue: queue.name,
+)
+
+
+@given(SETS, FOREIGN, STANDING, st.sampled_from([1, 2]), st.data())
+def test_in_force_for_every_queue_that_stands_is_what_should_be(
+    policies: PolicySet, foreign: list[Rule], queues: list[Standing], shards: int, data: st.DataObject
+) -> None:
+    """Whether policies name it or not, and whether the broker has said yet which policy it applies."""
+    names, before = Names(shards=shards), Snapshot("/", (4, 3), policies=tuple(foreign))
+    displaced: dict[str, list[Rule]] = {}
+    standing: list[Standing] = []
+    for queue in queues:
+        tops = taken(foreign, queue)
+        now, is_counted = data.draw(st.sampled_from(tops)) if tops else None, data.draw(st.booleans())
+        displaced[queue.name] = [now] if is_counted and now is not None else named(foreign, queue)
+        standing.append(replace(queue, policy=now.name if is_counted and now is not None else ""))
+    was = {queue.name: queue.policy for queue in standing}
+    _, then = applied(policies, replace(before, queues=tuple(standing)), names)
+    for queue in then.queues:
+        chain = policies.chain(vhost="/", queue=queue.name, queue_type=queue.kind)
+        rules, theirs = taken(then.policies, queue), {key for rule in displaced[queue.name] for key in rule.definition}
+        if not chain:
+            assert all(rule in foreign for rule in rules)
+            continue
+        merged: dict[str, Any] = {"dead-letter-exchange": names.inboxes[shard_of(queue.name, shards)]}
+        for each in chain:
+            for key, setting in each.definition.items():
+                merged.setdefault(key, setting.value)
+        assert rules
+        for rule in rules:
+            assert merged.items() <= rule.definition.items()
+            assert rule.definition.keys() - merged.keys() - {"dead-letter-strategy", "overflow"} <= theirs
+            assert rule.definition.keys() >= theirs or not was[queue.name]
+    assert is_stable(policies, then, names)
