@@ -28,7 +28,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         with Wire(node.amqp_url) as wire:
             wire.queue(stream.name, dict(stream.arguments))
             events, took = _filled(bench, wire, stream.name)
-        yield Row("events written by the bench, in batches made before, and how fast", f"{events:,}, {rate(events, took)}")
+        yield Row("events written by the bench, in batches made before", f"{events:,}, {rate(events, took)}")
         kept = _messages(node, stream.name)
         yield Row("events that the broker kept", f"{kept * BATCH:,}", kept * BATCH < events)
         with bench.router(node, POLICY, **env) as router:
