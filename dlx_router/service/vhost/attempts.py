@@ -27,7 +27,12 @@ class Attempts:
 
     def host(self, hosts: Sequence[Host]) -> Host:
         """The one to try now."""
-        return hosts[self._turn % len(hosts)]
+        return self.order(hosts)[0]
+
+    def order(self, hosts: Sequence[Host]) -> Sequence[Host]:
+        """In which they are tried from now on."""
+        first = self._turn % len(hosts)
+        return [*hosts[first:], *hosts[:first]]
 
     def next_is(self, host: Host, hosts: Sequence[Host]) -> None:
         """After the next failure this one of them is tried."""
