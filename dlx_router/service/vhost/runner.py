@@ -5,6 +5,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -141,6 +142,17 @@ class VhostRunner:
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
         return self._session.in_flight if self._session is not None else 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the broker said at the last attempt that there is no such vhost, and nothing is attended."""
+        return self.topology is None and self._attempts.found_no_vhost
+
+    def limit_bytes(self, most: int) -> None:
+        """So many bytes may be in flight from now on; what is here stays."""
+        self._limits = replace(self._limits, in_flight_bytes=most)
+        if self._session is not None:
+            self._session.limit_bytes(most)
 
     def policy_of(self, letter: Letter) -> Effective | None:
         """What is in force for a letter."""
