@@ -9,6 +9,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 from aio_pika import Connection
 from aio_pika.abc import AbstractConnection
@@ -202,15 +203,26 @@ class Control:
         return type(error).__name__
 
     def _url(self) -> URL:
-        return URL.build(
+        """Where aiormq reads the very name of the vhost; TopologyError for one that no URL tells it.
+
+        A path that is not encoded loses its dot segments: of `a/../b` only `b` would be left, which is another vhost.
+        """
+        vhost = self._login.vhost
+        node = URL.build(
             scheme="amqps" if self._tls else "amqp",
             host=self._host.name,
             port=self._host.port,
             user=self._login.user,
             password=self._login.password,
-            path=f"/{self._login.vhost}",
-            query={"heartbeat": self._heartbeat_s},
         )
+        path = f"/{quote(vhost, safe='/', errors='surrogateescape')}"
+        url = node.with_path(path, encoded=True).with_query(heartbeat=self._heartbeat_s)
+        if (read := url.path[1:].replace("%2F", "/")) != vhost:  # as aiormq reads it
+            raise TopologyError(
+                f"{self.where} cannot be served: the library that declares queues would open vhost {read!r} instead; "
+                "serve one without %2F in its name"
+            )
+        return url
 
 
 def _cancelled_since(task: "asyncio.Task[object] | None", before: int) -> None:

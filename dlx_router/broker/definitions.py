@@ -96,7 +96,7 @@ def observe(names: Names) -> tuple[Definition, ...]:
     It drops instead of refusing, because who refuses a copy stalls an at-least-once death of the letter itself.
     """
     arguments = {**_QUORUM, "x-overflow": "drop-head", "x-max-length": COPIES, "x-expires": COPIES_MS}
-    bindings = (Binding(names.observe, exchange) for exchange in (*names.inboxes, names.declared))
+    bindings = (Binding(names.observe, exchange) for exchange in (*names.inboxes, names.fifo, names.declared))
     return (*_caught(names.observe, arguments), *bindings)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from dlx_router.broker.address import Tls
+from dlx_router.broker.every_vhost import every_vhost
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.cli import output, permission_script
@@ -157,7 +158,7 @@ async def _vhosts(settings: Settings) -> list[str]:
         return vhosts
     rights = _rights(settings)
     try:
-        return await rights.vhosts()
+        return await every_vhost(rights)
     finally:
         await rights.close()
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.broker.every_vhost import every_vhost
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.cli import output
 from dlx_router.cli.drain import CALM, EVERY_S, Drain, flowing
@@ -48,7 +49,7 @@ class Site:
     async def open(self) -> None:
         """Learn which vhosts are meant."""
         vhosts = self.settings.vhost_list()
-        self.vhosts = await self.api.vhosts() if vhosts == ["*"] else vhosts
+        self.vhosts = await every_vhost(self.api) if vhosts == ["*"] else vhosts
         self.loaded.require_served(self.vhosts)
 
     async def plan(self, vhost: str) -> Plan:

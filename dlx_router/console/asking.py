@@ -19,7 +19,7 @@ from dlx_router.console.who import ELSEWHERE, Console, session_of
 THEMES: Final = ("auto", "light", "dark")
 THEME: Final = "dlx_theme"
 ZONE: Final = "dlx_zone"
-VHOSTS_S: Final = 10.0  # they are named where a router starts
+VHOSTS_S: Final = 10.0  # they are few, and seldom others
 A_YEAR_S: Final = 365 * 86_400
 _OF_A_PAGE: Final = frozenset({"cursor", "offset", "format", "list"})
 _NAMES: Final = frozenset({"queue", "vhost"})  # of the broker, where a space at either end makes another name

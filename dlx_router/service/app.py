@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.management import Management
 from dlx_router.config.alert_thresholds import thresholds
 from dlx_router.config.api_access.replica_address import advertised
 from dlx_router.config.environment.settings import Settings
@@ -28,6 +28,7 @@ from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift
 from dlx_router.service.upkeep.revision_audits import RevisionAudits
 from dlx_router.service.upkeep.webhooks import Webhooks
+from dlx_router.service.vhost.all_vhosts import AllVhosts
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import addresses, first_host, management
 from dlx_router.service.vhost.own_queues import OwnQueues
@@ -39,12 +40,11 @@ from dlx_router.service.vhost.signing_key import SigningKey, from_file
 from dlx_router.telemetry import traces
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
-from dlx_router.telemetry.readiness import Readiness
+from dlx_router.telemetry.readiness import Readiness, Speaker
 from dlx_router.telemetry.survey import Survey
 from dlx_router.webhooks.sender import Sender
 
 INTERRUPTED: Final = 130
-ASK_AGAIN_S: Final = 2.0
 CLOSED_S: Final = 5.0
 ENDS_S: Final = 12.0
 """What a stop takes beyond DRAIN_SECONDS at most: journal 1 s, connections 5 s (7 s where they hang), traces 1 s, HTTP
@@ -66,16 +66,17 @@ class App:
         self._where = addresses(settings, first_host(socket.gethostname()))
         self._management = management(settings)
         self._survey = Survey(self.metrics)
-        self._attendants: list[VhostRunner] = []
         self._signals = 0
         self._code = 0
-        self._stop = asyncio.Event()
+        self._stop, self._over = asyncio.Event(), asyncio.Event()  # a signal came; an attendant ended by itself
         self.router_id = self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         self.http_port = settings.http_port  # that it listens at, once it is known
         self._traces = traces.asked_for(settings.traces, self.router_id, self.metrics.spans)
 
         self.index = self._index()
-        self.attendants: dict[str, VhostRunner] = {}  # by vhost, for those who ask
+        self.attendants: dict[str, VhostRunner] = {}  # by vhost, for those who ask; with VHOSTS=* they come and go
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._speakers: dict[str, Speaker] = {}
         self.importer = None if self.index is None else Importer(self._where, self._names, self.router_id)
         self.drift = None if self.index is None else IndexDrift(self.index, self.attendants, self._management)
 
@@ -115,25 +116,65 @@ class App:
         loop.add_signal_handler(signal.SIGHUP, reload_asked.set)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
-        vhosts = await self._vhosts()
-        self._attendants = [self._attendant(vhost, len(vhosts)) for vhost in vhosts]
-        self.attendants |= {attendant.vhost: attendant for attendant in self._attendants}
-        beside, reloader = self._beside(), self._reloader(vhosts, reload_asked)
+        every = self._all_vhosts()
+        vhosts = self._settings.vhost_list() if every is None else await every.first(self._stop)
+        for vhost in vhosts:
+            self._begin(vhost)
+        beside, reloader = self._beside(), self._reloader(self._settings.vhost_list(), reload_asked)
         self._announce(vhosts)
-        tasks = [asyncio.create_task(attendant.run()) for attendant in self._attendants]
-        await self._until_over(tasks, reloader)
-        left = await self._end(tasks, beside)
+        await self._until_over(reloader, every)
+        left = await self._end(beside)
         log.info("router.stopped", in_flight=left, fate="what was not settled is still in its queue")
         return self._code if not left or self._code else 1
+
+    def _all_vhosts(self) -> AllVhosts | None:
+        """Who finds out which vhosts there are, where all of them are served."""
+        if self._settings.vhost_list() != ["*"]:
+            return None
+        assert self._management is not None  # settings refuse * without it
+        return AllVhosts(self._management, self.readiness, self.attendants, self._begin, self._leave)
+
+    def _begin(self, vhost: str) -> None:
+        """Serve it from now on, with an equal share of the bytes in flight."""
+        attendant = self.attendants[vhost] = self._attendant(vhost)
+        self._share_bytes()
+        if self.index is not None:
+            self._led(self.index, attendant)
+        running = self._running[vhost] = asyncio.create_task(attendant.run())
+        running.add_done_callback(self._attendant_ended)
+
+    async def _leave(self, vhost: str) -> None:
+        """Serve it no more: nothing of it runs when this returns, and nothing is said of it."""
+        running = self._running[vhost]
+        running.remove_done_callback(self._attendant_ended)
+        await self.attendants[vhost].stop(asyncio.get_running_loop().time() + self._settings.drain_seconds)
+        await asyncio.wait([running], timeout=CLOSED_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        del self.attendants[vhost], self._running[vhost]
+        self._speakers.pop(vhost).take_back()
+        self.metrics.broker_connected.pop(vhost, None)
+        self._share_bytes()
+
+    def _attendant_ended(self, _running: asyncio.Task[None]) -> None:
+        self._over.set()
+
+    def _share_bytes(self) -> None:
+        for attendant in self.attendants.values():
+            attendant.limit_bytes(self._share(len(self.attendants)))
+
+    def _share(self, vhosts: int) -> int:
+        """What each of so many vhosts may have in flight: none takes those of others."""
+        return max(self._settings.in_flight_bytes // max(vhosts, 1), LEAST_BYTES)
 
     def _announce(self, vhosts: Sequence[str]) -> None:
         """What metrics, readiness and the log say from now on."""
         policies, loop = self._loaded.policies, asyncio.get_running_loop()
         self.metrics.revision = policies.revision
-        self.metrics.in_flight = lambda: {attendant.vhost: attendant.in_flight for attendant in self._attendants}
+        self.metrics.in_flight = lambda: {vhost: runner.in_flight for vhost, runner in [*self.attendants.items()]}
         self.metrics.asyncio_tasks = lambda: len(asyncio.all_tasks(loop))
         self.metrics.breakers = self._breakers
-        self.metrics.leases = lambda: {"held": sum(attendant.leases.held for attendant in self.attendants.values())}
+        self.metrics.leases = lambda: {"held": sum(runner.leases.held for runner in [*self.attendants.values()])}
         self.metrics.thresholds = thresholds(policies)
         self.readiness.clear("start")
         if self._observe:
@@ -142,14 +183,19 @@ class App:
         count, revision = len(policies.policies), policies.revision
         log.info("router.started", vhosts=list(vhosts), policies=count, revision=revision, **more)
 
-    async def _until_over(self, tasks: list[asyncio.Task[None]], reloader: Reloader) -> None:
-        """A signal came, or an attendant ended; policies are reloaded until then."""
-        stop, watching = asyncio.create_task(self._stop.wait()), asyncio.create_task(reloader.watch())
-        await asyncio.wait([*tasks, stop, watching], return_when=asyncio.FIRST_COMPLETED)
-        await _ended(watching)
-        stop.cancel()
+    async def _until_over(self, reloader: Reloader, every: AllVhosts | None) -> None:
+        """A signal came, or an attendant ended; policies are reloaded, and new vhosts begun, until then."""
+        waiting = [asyncio.create_task(event.wait()) for event in (self._stop, self._over)]
+        watching = [asyncio.create_task(reloader.watch())]
+        if every is not None:
+            watching.append(asyncio.create_task(self.background.keep("vhosts", every.watch)))
+        await asyncio.wait([*waiting, *watching], return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        for watch in reversed(watching):  # no vhost begins from here on, whatever ended the other
+            await _ended(watch)
 
-    async def _end(self, tasks: list[asyncio.Task[None]], beside: list[asyncio.Task[None]]) -> int:
+    async def _end(self, beside: list[asyncio.Task[None]]) -> int:
         """Drained and closed; how many letters were still in flight.
 
         One deadline for all that is drained. What comes behind it is short, and its sum is ENDS_S: docs/operations.md.
@@ -160,7 +206,7 @@ class App:
         for task in beside:
             task.cancel()
         try:
-            await _over(tasks)
+            await _over([*self._running.values()])
         finally:
             await asyncio.to_thread(traces.close, self._traces, drained_by - loop.time())
             await asyncio.gather(*beside, return_exceptions=True)
@@ -176,8 +222,6 @@ class App:
             return [looks]
         self.metrics.index_signatures = index.signatures
         index.key_of = lambda vhost: self.attendants[vhost].key
-        for attendant in self._attendants:
-            self._led(index, attendant)
         return [
             asyncio.create_task(keep("index", index.run)),
             asyncio.create_task(keep("drift", drift.watch)),
@@ -199,14 +243,14 @@ class App:
         return self._management
 
     async def _drain(self, until: float) -> int:
-        for attendant in self._attendants:
-            self.readiness.set(f"link {attendant.vhost}", "draining")
-        return sum(await asyncio.gather(*(attendant.stop(until) for attendant in self._attendants)))
+        for vhost in self.attendants:
+            self.readiness.set(f"link {vhost}", "draining")
+        return sum(await asyncio.gather(*(attendant.stop(until) for attendant in self.attendants.values())))
 
     def _breakers(self) -> dict[str, str]:
         """Of all vhosts; where two have a queue of one name, the worse state."""
         worst: dict[str, str] = {}
-        for attendant in self._attendants:
+        for attendant in [*self.attendants.values()]:
             for queue, state in attendant.breakers().items():
                 worst[queue] = max(state, worst.get(queue, state), key=Breaker.badness)
         return worst
@@ -223,12 +267,13 @@ class App:
     def _reloader(self, vhosts: Sequence[str], asked: asyncio.Event) -> Reloader:
         async def prepare(loaded: LoadedPolicies) -> Callable[[], None]:
             limits = await asyncio.to_thread(thresholds, loaded.policies)
-            for attendant in self._attendants:
+            for attendant in [*self.attendants.values()]:
                 await attendant.prepare(loaded.policies)
             rules = self._rules(loaded)
+            # From here to the swap nothing is awaited: a vhost that begins meanwhile would keep the rules of before.
             ready = [
                 (attendant, attendant.built(rules, self._sources(loaded, attendant.vhost)))
-                for attendant in self._attendants
+                for attendant in self.attendants.values()
             ]
 
             def swap() -> None:
@@ -269,22 +314,6 @@ class App:
         self.readiness.set("draining", "draining after a signal")
         self._stop.set()
 
-    async def _vhosts(self) -> Sequence[str]:
-        """The vhosts to serve; all of them are asked for until the management API answers, or a signal comes."""
-        vhosts = self._settings.vhost_list()
-        if vhosts != ["*"]:
-            return vhosts
-        assert self._management is not None  # settings refuse * without it
-        while not self._stop.is_set():
-            try:
-                return await self._management.vhosts()
-            except ManagementError as error:
-                self.readiness.set("start", f"which vhosts there are is not known: {error}")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ASK_AGAIN_S):
-                    await self._stop.wait()
-        return []
-
     def _attendant(self, vhost: str, vhosts: int = 1) -> VhostRunner:
         """`vhosts`: how many are served, this one among them."""
         settings = self._settings
@@ -297,7 +326,8 @@ class App:
             else [*self._names.inboxes, self._names.release, self._names.fifo, self._names.retired]
         )
         self.metrics.serve(vhost, sources)
-        self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
+        readiness = self._speakers[vhost] = Speaker(self.readiness)
+        readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
         return VhostRunner(
             vhost=vhost,
             addresses=self._where,
@@ -305,12 +335,12 @@ class App:
             rules=self._rules(self._loaded),
             limits=Limits(
                 prefetch=settings.prefetch,
-                in_flight_bytes=max(settings.in_flight_bytes // vhosts, LEAST_BYTES),  # none takes those of others
+                in_flight_bytes=self._share(vhosts),
                 confirm_timeout_s=settings.confirm_timeout_ms / 1000,
                 heartbeat_s=settings.heartbeat,
                 max_dead_letter_queues=settings.max_dead_letter_queues,
             ),
-            keys=SigningKey(path, self.readiness, observe=self._observe),
+            keys=SigningKey(path, readiness, observe=self._observe),
             oversight=PolicyDrift(
                 self._management,
                 vhost,
@@ -318,11 +348,11 @@ class App:
                 self.metrics,
                 journal=Mode(settings.journal) is not Mode.OFF,
             ),
-            guard=OwnQueues(self._management, self._names, self.readiness),
+            guard=OwnQueues(self._management, self._names, readiness),
             management=self._management,
             survey=self._survey,
             metrics=self.metrics,
-            readiness=self.readiness,
+            readiness=readiness,
             sources=self._sources(self._loaded, vhost),
             observe=self._observe,
             traces=self._traces,
@@ -334,7 +364,7 @@ class App:
                 message_format=settings.journal_format,
                 vhost=vhost,
                 router_id=self._router_id,
-                readiness=self.readiness,
+                readiness=readiness,
                 on_lost=self._journal_lost,
                 confirm_timeout_s=settings.confirm_timeout_ms / 1000,
                 prefetch=settings.prefetch,

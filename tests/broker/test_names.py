@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from dlx_router.broker.address import Host, Login
 from dlx_router.broker.management import Management, ManagementError
-from dlx_router.broker.topology import Forbidden, NotFound, QueueMissing, QueueOwn, Topology
+from dlx_router.broker.topology import Forbidden, NotFound, QueueMissing, QueueOwn, Topology, TopologyError
 from dlx_router.core.names import as_read
 from dlx_router.wire.frames import lenient
 from tests.broker.scene import NAMES, bindings, topology
 from tests.support.client import Client
 from tests.support.vhost import Vhost
+from tools.brokers import Node
 
 SPELT = ["wo\nrk", "\rwork", "work\r\n", "work\0", "work ", "work\t", "work\x0b", "work\x85", "work\u2028", "Work"]
 _Declare = lenient(commands.Queue.Declare)
@@ -86,3 +88,46 @@ async def test_the_management_api_is_asked_about_no_other_thing_than_the_queue_o
                 assert await ask(vhost.name, name) is None
     finally:
         await management.close()
+
+
+@pytest.mark.parametrize("name", ["{}/../other", "../{}/..", "{}/./x", "{}//x/", "{}%2fx", "{}%41 ?x#y;é\\", "/{}/.."])
+async def test_what_the_router_owns_is_made_in_the_vhost_of_the_very_name_that_letters_are_taken_from(
+    vhost: Vhost, name: str
+) -> None:
+    """`a/../other` was read as `other`: queues, key and leadership were those of another vhost than the letters."""
+    odd = Vhost.make(vhost.broker, name.format(vhost.name))
+    here = topology(odd)
+    try:
+        await here.ensure_core()
+        assert NAMES.inbox in odd.queues()
+        link = await here.link("test")
+        await link.close()
+    finally:
+        await here.close()
+        odd.close()
+
+
+async def test_a_vhost_whose_name_the_library_reads_as_another_is_not_served(vhost: Vhost) -> None:
+    odd, other = (Vhost.make(vhost.broker, f"{vhost.name}{between}x") for between in ("%2F", "/"))
+    here = topology(odd)
+    try:
+        with pytest.raises(TopologyError, match=rf"{odd.name}.* cannot be served: .* open vhost '{other.name}'"):
+            await here.ensure_core()
+        assert other.queues() == []
+    finally:
+        await here.close()
+        odd.close()
+        other.close()
+
+
+async def test_a_vhost_that_is_called_like_a_step_upwards_is_that_vhost(own_broker: Node) -> None:
+    """It was read as `/`. The management API reaches no vhost of this name."""
+    own_broker.rabbitmqctl("add_vhost", "..")
+    own_broker.rabbitmqctl("set_permissions", "-p", "..", "guest", ".*", ".*", ".*")
+    here = Topology(Host("127.0.0.1", own_broker.ports["amqp"]), Login("guest", "guest", ".."), None, NAMES)
+    try:
+        await here.ensure_core()
+    finally:
+        await here.close()
+    assert NAMES.inbox in own_broker.rabbitmqctl("list_queues", "-p", "..", "name").split()
+    assert NAMES.inbox not in own_broker.rabbitmqctl("list_queues", "-p", "/", "name").split()

@@ -26,6 +26,7 @@ async def queues(given: Given, who: Viewer) -> Response:
     failed = await asked(given, lambda reader: reader.failed_queues(sees))
     places = await asked(given, lambda reader: reader.places(sees))
     signatures = await asked(given, lambda reader: reader.signatures(given.visible(who)))
+    failed = [row for row in failed if row["vhost"] in given.attendants]  # one may have been left meanwhile
     breakers = {vhost: given.attendants[vhost].breakers() for vhost in {row["vhost"] for row in failed}}
     for row in failed:
         attendant, queue = given.attendants[row["vhost"]], row["failed_queue"]

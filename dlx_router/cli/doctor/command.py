@@ -13,6 +13,7 @@ from typing import Any, Final
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.control import Forbidden, TopologyError
+from dlx_router.broker.every_vhost import every_vhost
 from dlx_router.broker.examination import Examination
 from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
@@ -134,7 +135,7 @@ async def _vhosts(settings: Settings, examination: Examination | None) -> tuple[
     if vhosts != ["*"] or examination is None:
         return vhosts, None
     try:
-        return await examination.vhosts(), None
+        return await every_vhost(examination), None
     except ManagementError as error:
         return [], Diagnosis("vhosts", Level.ERROR, f"VHOSTS=* cannot be resolved: {error}", "name the vhosts")
 

@@ -4,6 +4,7 @@ import asyncio
 
 from dlx_router.broker.address import Tls
 from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.broker.every_vhost import every_vhost
 from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.findings import Finding
@@ -31,7 +32,7 @@ async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]
     problems: list[Finding] = []
     try:
         vhosts = settings.vhost_list()
-        for vhost in await api.vhosts() if vhosts == ["*"] else vhosts:
+        for vhost in await every_vhost(api) if vhosts == ["*"] else vhosts:
             snapshot = await api.snapshot(vhost)
             try:
                 rights = await api.permissions(vhost, user) or {}

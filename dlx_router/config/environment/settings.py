@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     management_url_file: OptionalPath = Field(None, description="File that holds MANAGEMENT_URL.")
     vhosts: str | None = Field(
         None,
-        description="Vhosts to serve: a,b or * for all (needs the management API). Without it the vhost of AMQP_URL.",
+        description="Vhosts to serve: a,b or * for all, new ones too (by the management API). Else that of AMQP_URL.",
     )
     policies: Path = Field(Path("policies"), description="Folder of the policy files.")
     prefix: Annotated[str, AfterValidator(prefixes.checked)] = Field(

@@ -132,17 +132,14 @@ class VhostLeases:
                 return
 
     async def _read(self, context: TaskContext, worker: LeaseWorker) -> None:
-        link = await context.link("lease replay")
-        recent_s = RECENT_S if version_of(link) >= replay.FILTERS_SINCE else RECENT_UNFILTERED_S
-        start = datetime.fromtimestamp(int(wall_ms() / 1000 - recent_s), UTC)
-        try:
+        async with context.reading("lease replay") as link:
+            recent_s = RECENT_S if version_of(link) >= replay.FILTERS_SINCE else RECENT_UNFILTERED_S
+            start = datetime.fromtimestamp(int(wall_ms() / 1000 - recent_s), UTC)
             async for message in replay.messages(link, context.journal, start, only=TASKS):
                 if context.journal.verified(message.body, message.mac):
                     for removal in removals(context.journal.opened(message.body, message.version, ENDED)):
                         self._removed.add(removal.key, removal.lease_id, _OLD)
                         worker.book.learn(removal.lease_id, removal.how)
-        finally:
-            await link.close()
 
     # -- asking -------------------------------------------------------------------------------------------------
 

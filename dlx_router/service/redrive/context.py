@@ -1,6 +1,7 @@
 """What a worker needs of its surroundings, and why it may stop."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from dlx_router.broker.address import Host, Login, Tls
@@ -12,6 +13,7 @@ from dlx_router.core.names import Names
 from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Place
 from dlx_router.service.inflight.in_force import InForce
+from dlx_router.service.redrive.journal_hosts import JournalHosts
 from dlx_router.telemetry.metrics import Metrics
 
 
@@ -30,6 +32,7 @@ class TaskContext:
     journal: Journal
     metrics: Metrics
     router_id: str
+    journal_hosts: JournalHosts
     in_force: Callable[[], InForce]  # now
     sign_with: Callable[[], bytes]
     leased: Callable[[str], int] = lambda _queue: 0  # how many consumers of a queue are those of leases
@@ -37,8 +40,15 @@ class TaskContext:
 
     async def link(self, role: str) -> Link:
         """A connection of its own: nothing of the letters' way waits for it. LinkError where it cannot be made."""
+        return await self._link_to(self.host, role)
+
+    def reading(self, role: str) -> AbstractAsyncContextManager[Link]:
+        """A connection by which the journal is read, at a node that lets us. LinkError where it cannot be made."""
+        return self.journal_hosts.reading(lambda host: self._link_to(host, role))
+
+    async def _link_to(self, host: Host, role: str) -> Link:
         return await open_link(
-            self.host,
+            host,
             self.login,
             tls=self.tls,
             heartbeat=self.heartbeat_s,

@@ -192,11 +192,8 @@ class TaskRunner:
 
     async def _recount(self, task_id: str, context: TaskContext) -> None:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
-        link = await context.link("recount")
-        try:
+        async with context.reading("recount") as link:
             flock = await replay.flock(link, context.journal, self._task_log.tasks[task_id])
-        finally:
-            await link.close()
         task = self._task_log.tasks[task_id]
         if flock.sent > task.counts.sent:
             self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=flock.sent))
@@ -250,8 +247,7 @@ class TaskRunner:
         """Until the canary's time is over, or too many are dead."""
         canary = task.spec.canary
         assert canary is not None
-        link = await context.link("canary")
-        try:
+        async with context.reading("canary") as link:
             while self._task_log.context is context:
                 over = wall_ms() - task.changed_ms >= canary.watch_s * 1000
                 flock = await replay.flock(link, context.journal, task)
@@ -262,8 +258,6 @@ class TaskRunner:
                     self._task_log.tasks[task.id] = replace(self._task_log.tasks[task.id], canary_passed=True)
                     return State.RUNNING, ""
                 await asyncio.sleep(LOOK_S)
-        finally:
-            await link.close()
         return None, ""
 
 

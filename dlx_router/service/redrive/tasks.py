@@ -57,13 +57,10 @@ class Tasks:
         await self._runner.stop(within_s)
 
     async def _learn(self, context: TaskContext) -> None:
-        link = await context.link("replay")
-        try:
+        async with context.reading("replay") as link:
             self._take_over(await replay.recent(link, context.journal, context.sign_with()), context)
             tasks = await replay.all_tasks(link, context.journal, context.sign_with(), lambda: self._is_busy(context))
             self._take_over({name: task for name, task in tasks.items() if name not in self._runner.at_work}, context)
-        finally:
-            await link.close()
         self._known.set()
         if self._runner.at_work:
             log.info("redrive.resumed", vhost=self.vhost, tasks=self._runner.at_work, term=self._task_log.term)

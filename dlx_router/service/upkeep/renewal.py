@@ -23,7 +23,7 @@ async def watch(index: Supervisor, attendants: Mapping[str, VhostRunner], router
     """Until cancelled, of the vhosts that we lead. What cannot be written now is looked at again."""
     while True:
         await asyncio.sleep(EVERY_S)
-        for vhost, runner in attendants.items():
+        for vhost, runner in [*attendants.items()]:  # with VHOSTS=* they come and go
             if runner.leadership.is_ours and runner.journal.is_working:
                 await _renew(index, vhost, runner, router_id)
 

@@ -17,17 +17,25 @@ STEADY_S: Final = 30.0
 
 
 class Attempts:
-    """Of one vhost. `trouble`: what ended the last session, for people; "" before the first that failed."""
+    """Of one vhost. `trouble`: what ended the last session, for people; "" before the first that failed.
+
+    `found_no_vhost`: the broker ended it with the word that there is no such vhost.
+    """
 
     def __init__(self, vhost: str, readiness: Readiness) -> None:
-        self.trouble = ""
+        self.trouble, self.found_no_vhost = "", False
         self._vhost, self._readiness = vhost, readiness
         self._failures = 0
         self._turn = 0  # which of the hosts is tried; the next after each failure
 
     def host(self, hosts: Sequence[Host]) -> Host:
         """The one to try now."""
-        return hosts[self._turn % len(hosts)]
+        return self.order(hosts)[0]
+
+    def order(self, hosts: Sequence[Host]) -> Sequence[Host]:
+        """In which they are tried from now on."""
+        first = self._turn % len(hosts)
+        return [*hosts[first:], *hosts[:first]]
 
     def next_is(self, host: Host, hosts: Sequence[Host]) -> None:
         """After the next failure this one of them is tried."""
@@ -42,7 +50,7 @@ class Attempts:
         self._turn += 1
         self._failures = 1 if time.monotonic() - began_s > STEADY_S else self._failures + 1
         where, reason = f"vhost {self._vhost!r}", str(error)
-        self.trouble = printable(redacted(reason))
+        self.trouble, self.found_no_vhost = printable(redacted(reason)), f"vhost {self._vhost} not found" in reason
         self._readiness.set(f"link {self._vhost}", reason if reason.startswith(where) else f"{where}: {reason}")
         if self._failures in {1, 5} or self._failures % 50 == 0:
             log.warning(

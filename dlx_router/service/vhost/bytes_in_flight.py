@@ -21,6 +21,10 @@ class BytesInFlight:
         self._here = 0
         self.link: Link  # the consuming one, set once there is one
 
+    def limit(self, most: int) -> None:
+        """From now on so many may be here; whether the socket is read is looked at with the next letter, or second."""
+        self._most = most
+
     def weigh(self, size: int) -> None:
         """So many more, or less, are here; over the limit the consuming socket rests."""
         self._here += size

@@ -14,7 +14,8 @@ from dlx_router.config.environment.settings import Settings, SettingsError
 
 ANSWERS_S: Final = 5.0
 _ORDINAL: Final = re.compile(r"-([0-9]{1,4})$")
-Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
+Address = tuple[Sequence[Host], Login, Tls | None]  # the hosts as they are tried
+Addresses = Callable[[str], Address]
 
 
 def first_host(hostname: str) -> int:
@@ -32,7 +33,7 @@ def addresses(settings: Settings, first: int = 0) -> Addresses:
     `first`: the host in the URL that comes first; the others follow in their order, as in a ring.
     """
 
-    def read(vhost: str) -> tuple[Sequence[Host], Login, Tls | None]:
+    def read(vhost: str) -> Address:
         address = settings.broker_address()
         tls = Tls(*settings.tls_files) if address.tls else None
         hosts = [Host(name, port) for name, port in address.hosts]

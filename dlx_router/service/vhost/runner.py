@@ -5,6 +5,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -28,12 +29,13 @@ from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
 from dlx_router.service.leases.vhost_leases import VhostLeases
 from dlx_router.service.redrive.context import TaskContext
+from dlx_router.service.redrive.journal_hosts import JournalHosts
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting
 from dlx_router.service.vhost.attempts import Attempts
 from dlx_router.service.vhost.background import Background
-from dlx_router.service.vhost.connect import Addresses, reached
+from dlx_router.service.vhost.connect import Address, Addresses, reached
 from dlx_router.service.vhost.leadership import Leadership, lead
 from dlx_router.service.vhost.old_inboxes import OldInboxes
 from dlx_router.service.vhost.other_nodes import OtherNodes
@@ -54,7 +56,6 @@ from dlx_router.telemetry.survey import Seen, Survey
 from dlx_router.telemetry.traces import Traces
 
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
-# vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
 
 
 class Revision(NamedTuple):
@@ -106,8 +107,7 @@ class VhostRunner:
         self.leadership = Leadership(vhost, self._watch, self._background, self._free_state, claim)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
-        self._oversight = oversight
-        self._attends = Attended()
+        self._oversight, self._attends = oversight, Attended()
         self._kinds = QueueTypes(management, vhost)
         self._sources: tuple[Wanted, ...]
         first = self.built(rules, sources)
@@ -128,15 +128,13 @@ class VhostRunner:
         self._place: tuple[Host, Login, Tls | None] | None = None  # where the last connection was tried
         self._stopping = asyncio.Event()
         self._attempts = Attempts(vhost, readiness)
-        self._was_complete = False  # all of ours was seen to be there
-        self._was_there = remembered()  # what copies needed
+        self._was_complete, self._was_there = False, remembered()  # all of ours was seen; what copies needed
         own = (names.observe,) if observe else (*names.inboxes, names.release, names.fifo, names.retired)
         others = OtherNodes(vhost, addresses, names, self._attempts)
         self._stalls = Stalls(vhost, names, own, metrics, self._session_readiness, elsewhere=others.answering)
         self._old_inboxes = OldInboxes(vhost, names, management, self._session_readiness)
         self._key_gone = ""  # why
-        self._router_id = rules.router_id
-        self._reached = False  # whether the broker answered
+        self._router_id, self._reached = rules.router_id, False  # whether the broker answered
         self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
         self.leases = VhostLeases(self.tasks, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
 
@@ -144,6 +142,17 @@ class VhostRunner:
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
         return self._session.in_flight if self._session is not None else 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the broker said at the last attempt that there is no such vhost, and nothing is attended."""
+        return self.topology is None and self._attempts.found_no_vhost
+
+    def limit_bytes(self, most: int) -> None:
+        """So many bytes may be in flight from now on; what is here stays."""
+        self._limits = replace(self._limits, in_flight_bytes=most)
+        if self._session is not None:
+            self._session.limit_bytes(most)
 
     def policy_of(self, letter: Letter) -> Effective | None:
         """What is in force for a letter."""
@@ -238,7 +247,7 @@ class VhostRunner:
     async def _once(self) -> None:
         self._key_gone = ""
         hosts, login, tls = self._addresses(self.vhost)
-        host = self._attempts.host(hosts)
+        host, *_ = hosts = self._attempts.order(hosts)
         self._place = host, login, tls
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         topology.flush_names.on_refused = self._slow
@@ -285,7 +294,7 @@ class VhostRunner:
                             group.create_task(self._background.keep(task, work, passes=RETRIED, where=self.vhost))
                             for task, work in self._beside(session, topology)
                         ),
-                        group.create_task(self._lead(self._context(host, login, tls, topology, key))),
+                        group.create_task(self._lead(self._context((hosts, login, tls), topology, key))),
                     )
                     await self._attended(session)
                     for task in watching:
@@ -345,11 +354,13 @@ class VhostRunner:
 
     async def _lead(self, context: TaskContext) -> None:
         """Redrive tasks and leases, for as long as we lead."""
-        await lead(self.leadership, lambda term: self.leases.lead(context, term))
+        with self.leadership.heard(context.journal_hosts.quiet):
+            await lead(self.leadership, lambda term: self.leases.lead(context, term))
 
-    def _context(self, host: Host, login: Login, tls: Tls | None, topology: Topology, key: bytes) -> TaskContext:
+    def _context(self, address: Address, topology: Topology, key: bytes) -> TaskContext:
+        hosts, login, tls = address
         return TaskContext(
-            host=host,
+            host=hosts[0],
             login=login,
             tls=tls,
             heartbeat_s=self._limits.heartbeat_s,
@@ -360,6 +371,7 @@ class VhostRunner:
             journal=self._journal,
             metrics=self._metrics,
             router_id=self._router_id,
+            journal_hosts=JournalHosts(hosts, self.vhost, self._session_readiness),
             in_force=lambda: self._decider.in_force,
             sign_with=lambda: key,
             leased=self.leases.consumers,

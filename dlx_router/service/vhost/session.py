@@ -133,6 +133,10 @@ class Session:
         """Deliveries that are here and not settled."""
         return self.consumers.in_flight
 
+    def limit_bytes(self, most: int) -> None:
+        """So many bytes may be in flight from now on."""
+        self._in_flight.limit(most)
+
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

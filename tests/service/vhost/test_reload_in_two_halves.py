@@ -47,7 +47,7 @@ async def test_where_one_vhost_cannot_be_built_all_others_stay_as_they_were(tmp_
     settings = Settings.load({"amqp_url": "amqp://guest:guest@127.0.0.1:1/", "policies": str(tmp_path)})
     app = App(settings, load_policies(tmp_path, Names()))
     willing, unwilling = app._attendant("/"), _Unwilling()
-    app._attendants = [willing, unwilling]  # type: ignore[list-item]  # it is asked for nothing else
+    app.attendants |= {"/": willing, "unwilling": unwilling}  # type: ignore[dict-item]  # it is asked for nothing else
     reloader, before = app._reloader(["/"], asyncio.Event()), willing._decider.in_force
     _write(tmp_path, "new")
     await reloader._reload()
