@@ -21,6 +21,7 @@ _COLUMNS: Final = (
     "name,type,arguments,durable,exclusive,auto_delete,messages,messages_dlx,consumers,"
     "policy,message_stats.redeliver,head_message_timestamp,state"
 )
+_LIVE: Final = "live"  # what RabbitMQ 3.10 says of every queue while statistics are off
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Standing:
 
     A count is None where it is not known: statistics are off, the broker has not counted yet, or the queue's node
     starts or has no majority, of which the broker says 0 though it is full. Only quorum queues have `pending`.
+    `is_down`: the broker says that it does not run; with statistics off it says so of none.
     `head_s`: the `timestamp` (epoch seconds) of its first message, where the broker tells it. `policy`: the RabbitMQ
     policy that the broker applies, as it said some seconds ago; "" where it has none or has not counted yet.
     """
@@ -44,6 +46,7 @@ class Standing:
     redelivered: int = 0
     head_s: float | None = None
     policy: str = ""
+    is_down: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,7 @@ def _standing(queue: Mapping[str, Any]) -> Standing:
         redelivered=int(stats.get("redeliver") or 0) if isinstance(stats, Mapping) else 0,
         head_s=_seconds(queue),
         policy=str(queue.get("policy") or ""),
+        is_down=queue.get("state", _LIVE) not in {_LIVE, *RUNNING},
     )
 
 

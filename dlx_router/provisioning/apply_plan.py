@@ -225,7 +225,7 @@ def _full(snapshot: Snapshot, names: Names, now: Counts, *, uncounted: bool) -> 
         if letters := ready or queue.messages:
             what = f"{'delayed message' if is_late else 'letter'}{'' if letters == 1 else 's'}"
             yield _Blocker(f"queue {queue.name} holds {letters} {what}", may_pass=ready == 0)
-        elif queue.messages is None and not (uncounted and ready == 0):
+        elif queue.messages is None and not (uncounted and ready == 0 and not queue.is_down):
             yield _Blocker(
                 f"queue {queue.name}: what lies in it is not known: {LETTERS}; where it runs and is "
                 f"empty, destroy --uncounted goes on"
@@ -242,7 +242,7 @@ def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[_Blocker]:
 
 def _underway(snapshot: Snapshot, mine: frozenset[str], *, uncounted: bool) -> Iterator[_Blocker]:
     for queue in snapshot.queues:
-        if queue.pending == 0 or (queue.pending is None and uncounted):
+        if queue.pending == 0 or (queue.pending is None and uncounted and not queue.is_down):
             continue
         rule = in_force(snapshot.policies, queue.name, queue.kind, snapshot.version)
         if rule is None or rule.name not in mine or STRATEGY not in rule.definition:

@@ -13,5 +13,6 @@ DEATHS: Final = f"{WHY}; docs/provisioning.md says how to ask the queues themsel
 
 
 def none_pending(snapshot: Snapshot) -> Snapshot:
-    """The same; deaths that nobody counts are none, as somebody says who has looked."""
-    return replace(snapshot, queues=tuple(replace(queue, pending=queue.pending or 0) for queue in snapshot.queues))
+    """The same; deaths that nobody counts are none, as somebody says who has looked; not of a queue that is down."""
+    queues = (queue if queue.is_down else replace(queue, pending=queue.pending or 0) for queue in snapshot.queues)
+    return replace(snapshot, queues=tuple(queues))

@@ -33,6 +33,7 @@ ROWS: Final = [
     ({**TOLD, "state": "flow"}, (3, 1, 2)),
     (QUORUM, (None, None, None)),  # disable_metrics_collector
     ({**QUORUM, "state": "running"}, (None, None, None)),
+    ({**QUORUM, "state": "live"}, (None, None, None)),  # the same on RabbitMQ 3.10
     ({**QUORUM, "state": "running", "messages": 3}, (3, None, None)),  # enable_queue_totals
     ({**TOLD, "messages": "", "messages_dlx": None}, (None, None, 2)),
     ({**TOLD, "state": "minority", "messages": 0, "messages_dlx": 0}, (None, None, None)),
@@ -83,6 +84,7 @@ async def test_what_the_api_does_not_tell_of_a_running_queue_is_not_known(
     (queue,) = (await api.snapshot("/")).queues
     await api.close()
     assert (queue.messages, queue.pending, queue.consumers) == counts
+    assert queue.is_down is (row.get("state") in {"down", "minority"})
 
 
 def test_a_policy_has_a_depth_only_where_each_of_its_queues_is_counted() -> None:
@@ -185,6 +187,16 @@ async def test_destroy_waits_for_deaths_that_nobody_counts(
     assert [words in line and line.startswith("queue q:") for line in looked.blockers] == [True] * bool(words)
     assert looked.may_pass is bool(words)
     assert (not (await remains_of(snapshot, {}, uncounted=True)).blockers) is enough
+
+
+async def test_nobody_has_looked_into_a_queue_that_is_down() -> None:
+    inbox = replace(INBOX, messages=None, is_down=True)
+    sick = Standing("q", "quorum", pending=None, is_down=True)
+    rule = Rule("p.11111111", "^q$", AT_LEAST_ONCE, 5)
+    snapshot = Snapshot("/", (4, 3), (inbox, sick), policies=(rule,))
+    looked = await remains_of(snapshot, {INBOX.name: (0, 0)}, uncounted=True)
+    assert len(looked.blockers) == 2
+    assert none_pending(snapshot) == snapshot
 
 
 async def test_a_journal_of_which_nobody_knows_the_length_is_kept() -> None:
