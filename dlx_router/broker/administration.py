@@ -12,21 +12,25 @@ from typing import Any, Final
 import httpx
 
 from dlx_router.broker.definitions import ALTERNATE, MARK
-from dlx_router.broker.management import Management, _seconds
+from dlx_router.broker.management import RUNNING, Management, _seconds
 from dlx_router.broker.management_words import ManagementError, NotThereError, RefusedError, part, shaped
 
 __all__ = ["Administration", "Bound", "ManagementError", "RefusedError", "Rule", "Snapshot", "Standing"]
 
 _COLUMNS: Final = (
     "name,type,arguments,durable,exclusive,auto_delete,messages,messages_dlx,consumers,"
-    "policy,message_stats.redeliver,head_message_timestamp"
+    "policy,message_stats.redeliver,head_message_timestamp,state"
 )
+_LIVE: Final = "live"  # what RabbitMQ 3.10 says of every queue while statistics are off
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A queue as it stands. Counts are up to 5 s old; `pending`: at-least-once deaths that are not confirmed yet.
 
+    A count is None where it is not known: statistics are off, the broker has not counted yet, or the queue's node
+    starts or has no majority, of which the broker says 0 though it is full. Only quorum queues have `pending`.
+    `is_down`: the broker says that it does not run; with statistics off it says so of none.
     `head_s`: the `timestamp` (epoch seconds) of its first message, where the broker tells it. `policy`: the RabbitMQ
     policy that the broker applies, as it said some seconds ago; "" where it has none or has not counted yet.
     """
@@ -36,12 +40,13 @@ class Standing:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     durable: bool = True
     exclusive: bool = False
-    messages: int = 0
-    pending: int = 0
-    consumers: int = 0
+    messages: int | None = 0
+    pending: int | None = 0
+    consumers: int | None = 0
     redelivered: int = 0
     head_s: float | None = None
     policy: str = ""
+    is_down: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +200,26 @@ def _version(text: str) -> tuple[int, ...]:
 def _standing(queue: Mapping[str, Any]) -> Standing:
     arguments = queue.get("arguments") or {}
     stats = queue.get("message_stats") or {}
+    kind = str(queue.get("type") or arguments.get("x-queue-type") or "classic").removeprefix("rabbit_").split("_")[0]
     return Standing(
         name=queue["name"],
-        kind=str(queue.get("type") or arguments.get("x-queue-type") or "classic").removeprefix("rabbit_").split("_")[0],
+        kind=kind,
         arguments=dict(arguments),
         durable=bool(queue.get("durable", True)),
         exclusive=bool(queue.get("exclusive", False)),
-        messages=int(queue.get("messages") or 0),
-        pending=int(queue.get("messages_dlx") or 0),
-        consumers=int(queue.get("consumers") or 0),
+        messages=_count(queue, "messages"),
+        pending=_count(queue, "messages_dlx") if kind == "quorum" else 0,
+        consumers=_count(queue, "consumers"),
         redelivered=int(stats.get("redeliver") or 0) if isinstance(stats, Mapping) else 0,
         head_s=_seconds(queue),
         policy=str(queue.get("policy") or ""),
+        is_down=queue.get("state", _LIVE) not in {_LIVE, *RUNNING},
     )
+
+
+def _count(queue: Mapping[str, Any], key: str) -> int | None:
+    number = queue.get(key)
+    return number if isinstance(number, int) and queue.get("state") in RUNNING else None
 
 
 def bound_of(binding: Mapping[str, Any]) -> Bound:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote
 
 import httpx
 
@@ -31,6 +30,7 @@ from dlx_router.broker.management_words import (
     why,
 )
 from dlx_router.broker.policies import Policy, effective, harmful, harmful_on_exchange
+from dlx_router.broker.queue_pages import listed
 from dlx_router.core.attending import QueueFacts
 from dlx_router.core.names import Names
 from dlx_router.core.selection import Index
@@ -44,10 +44,9 @@ _BROKEN: Final = 500  # the node fails, and another may not
 _UNASKED: Final = (httpx.HTTPError, ValueError, OSError, RuntimeError, AttributeError)
 FRESH_S: Final = 12.0  # the broker counts every 5 s, and a change may just have missed one
 EVERY_S: Final = 1.0
-PAGE: Final = 500
 _COLUMNS: Final = "name,policy,operator_policy,effective_policy_definition"
 _DECLARED: Final = "name,type,arguments,durable,auto_delete,exclusive"
-_RUNNING: Final = frozenset({"running", "flow", "idle"})
+RUNNING: Final = frozenset({"running", "flow", "idle"})
 _HARM: Final = {
     "queue": "",
     "exchange": ": what nothing is bound for would go there, confirmed as if it had arrived",
@@ -187,7 +186,7 @@ class Management:
             path = f"queues/{part(vhost)}/{part(name)}?columns=messages,state"
             with contextlib.suppress(NotThereError):
                 queue = await self._get(path)
-                if isinstance(queue.get("messages"), int) and queue.get("state") in _RUNNING:
+                if isinstance(queue.get("messages"), int) and queue.get("state") in RUNNING:
                     counts[name] = queue["messages"]
         return counts
 
@@ -273,19 +272,9 @@ class Management:
             for policy in await self._get(f"{kind}/{part(vhost)}")
         ]
 
-    async def _listed(self, vhost: str, pattern: str, columns: str) -> AsyncIterator[Mapping[str, Any]]:
-        """The queues whose name the expression finds, page by page."""
-        page, pages = 0, 1
-        while page < pages:
-            page += 1
-            query = f"page={page}&page_size={PAGE}&use_regex=true&name={quote(pattern, safe='')}&columns={columns}"
-            answer = await self._get(f"queues/{part(vhost)}?{query}")
-            try:
-                pages, items = answer["page_count"], answer["items"]
-            except (KeyError, TypeError):
-                raise ManagementError("the answer is no list of queues; look at MANAGEMENT_URL") from None
-            for queue in items:
-                yield queue
+    def _listed(self, vhost: str, pattern: str, columns: str) -> AsyncIterator[Mapping[str, Any]]:
+        """The queues whose name the expression finds."""
+        return listed(self._get, vhost, pattern, columns)
 
     async def _get(self, path: str) -> Any:
         where, answer = await self._asked("GET", path)

@@ -90,6 +90,9 @@ table_commands.add_to(archive_commands.app)
 app.add_typer(archive_commands.app, name="pipeline")
 
 _YES = typer.Option("--yes", "-y", help="Do not ask. Only who sits at a terminal is asked.")
+_UNCOUNTED = typer.Option(
+    "--uncounted", help="Go on where the broker counts nothing (statistics off): you have looked that nothing is there."
+)
 _POLICIES = typer.Option("--policies", envvar="DLX_ROUTER_POLICIES", help="Folder of the policy files.")
 
 
@@ -197,11 +200,16 @@ def apply(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     yes: Annotated[bool, _YES] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="As plan: show it, change nothing.")] = False,
+    uncounted: Annotated[bool, _UNCOUNTED] = False,
 ) -> None:
     """Make the broker send dead letters to the router, as the policies say; shows what it changes, and asks."""
     from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
 
-    work = command.plan(as_json=as_json) if dry_run else command.apply(as_json=as_json, yes=yes)
+    work = (
+        command.plan(as_json=as_json, uncounted=uncounted)
+        if dry_run
+        else command.apply(as_json=as_json, yes=yes, uncounted=uncounted)
+    )
     raise typer.Exit(command.run({"policies": str(policies)}, work))
 
 
@@ -221,11 +229,12 @@ def destroy(  # noqa: PLR0913 - each is an option
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would go and what is in the way, remove nothing.")
     ] = False,
+    uncounted: Annotated[bool, _UNCOUNTED] = False,
 ) -> None:
     """Take all of the router's but the journal away from the broker, or nothing where that would cost letters."""
     from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
 
-    how = command.Removing(drain_seconds if drain else None, yes, dry_run, with_journal)
+    how = command.Removing(drain_seconds if drain else None, yes, dry_run, with_journal, uncounted)
     work = command.destroy(how, as_json=as_json)
     raise typer.Exit(command.run({"policies": str(policies)}, work))
 

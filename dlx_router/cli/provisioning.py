@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration, ManagementError
@@ -23,12 +23,12 @@ from dlx_router.provisioning import apply_plan, plan_text
 from dlx_router.provisioning.adopt import adopted
 from dlx_router.provisioning.apply_plan import Remains
 from dlx_router.provisioning.desired_policies import Written
-from dlx_router.provisioning.plan import Plan, as_rows
+from dlx_router.provisioning.plan import Plan, as_rows, changes
 from dlx_router.provisioning.steps import Step
 from dlx_router.telemetry import logs
 
 SETTLES_S: Final = 20.0
-PASSES_S: Final = 10.0  # a router that ends has so long to be gone, deaths on their way to arrive
+PASSES_S: Final = 15.0  # for a router that ends, for deaths on their way; and new queues are counted within 10 s
 FRESH_S: Final = 6.0  # the broker counts pending deaths every 5 s
 Work = Callable[["Site"], Awaitable[int]]
 
@@ -42,6 +42,7 @@ class Site:
         self.journal = settings.journal in {"best-effort", "required"}
         self.loaded = loaded
         self.with_journal = False  # whether destroy removes it
+        self.uncounted = False  # whether what the broker does not count is nothing: somebody looked
         self._tls = Tls(*settings.tls_files)
         self.api = Administration(settings.management_credentials, self._tls)
         self.vhosts: Sequence[str] = ()
@@ -63,12 +64,29 @@ class Site:
             journal=self.journal,
             delayed=loaded.delayed,
             attachments=loaded.attachments,
+            uncounted=self.uncounted,
         )
+
+    async def known_plan(self, vhost: str) -> Plan:
+        """The plan; looked at again for some time where only what the broker has not counted yet is in the way."""
+        deadline = time.monotonic() + PASSES_S
+        while True:
+            vhost_plan = await self.plan(vhost)
+            if not vhost_plan.may_pass or time.monotonic() > deadline:
+                return vhost_plan
+            await asyncio.sleep(EVERY_S)
 
     async def remaining(self, vhost: str) -> Remains:
         """What of ours stands in a vhost, its letters and consumers counted now."""
-        count, journal = partial(self.counts, vhost), self.with_journal
-        return await apply_plan.remaining(self.api, self.policies, self.names, vhost, count, with_journal=journal)
+        return await apply_plan.remaining(
+            self.api,
+            self.policies,
+            self.names,
+            vhost,
+            partial(self.counts, vhost),
+            with_journal=self.with_journal,
+            uncounted=self.uncounted,
+        )
 
     async def counts(self, vhost: str, queues: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Letters and consumers of each of these queues now, those that are there."""
@@ -109,10 +127,11 @@ async def _on(site: Site, work: Work) -> int:
         await site.api.close()
 
 
-def plan(*, as_json: bool) -> Work:
+def plan(*, as_json: bool, uncounted: bool = False) -> Work:
     """Show what differs; 1 where something does."""
 
     async def work(site: Site) -> int:
+        site.uncounted = uncounted
         plans = [await site.plan(vhost) for vhost in site.vhosts]
         _print(plans, as_json=as_json)
         return output.FINDINGS if any(vhost_plan.steps or vhost_plan.conflicts for vhost_plan in plans) else output.OK
@@ -120,20 +139,22 @@ def plan(*, as_json: bool) -> Work:
     return work
 
 
-def apply(*, as_json: bool, yes: bool = True) -> Work:
+def apply(*, as_json: bool, yes: bool = True, uncounted: bool = False) -> Work:
     """Show what differs and change it; 1 where something stays in the way, and nothing that would cost letters.
 
-    `yes` False: a person at a terminal is asked first.
+    `yes` False: a person at a terminal is asked first. `uncounted`: deaths that the broker does not count are none.
     """
 
     async def work(site: Site) -> int:
-        plans = [await site.plan(vhost) for vhost in site.vhosts]
+        site.uncounted = uncounted
+        shown = [await site.known_plan(vhost) for vhost in site.vhosts]
         if not as_json:
-            _print(plans, as_json=False)
-        taken = [await _applied(site, vhost_plan, yes=yes, is_shown=not as_json) for vhost_plan in plans]
+            _print(shown, as_json=False)
+        outcomes = [await _applied(site, vhost_plan, yes=yes, is_shown=not as_json) for vhost_plan in shown]
+        plans, taken = [outcome.plan for outcome in outcomes], [outcome.steps for outcome in outcomes]
         if as_json:
             _print(plans, as_json=True, taken=taken)
-        for vhost_plan, steps in zip(plans, taken, strict=True):
+        for vhost_plan, steps in outcomes:
             if steps is not None and not as_json:
                 output.say(plan_text.done(vhost_plan, steps), ids=[*_names_in([vhost_plan])])
         pairs = zip(plans, taken, strict=True)
@@ -143,19 +164,36 @@ def apply(*, as_json: bool, yes: bool = True) -> Work:
     return work
 
 
-async def _applied(site: Site, vhost_plan: Plan, *, yes: bool, is_shown: bool) -> list[Step] | None:
-    """The steps that were taken; None, said on stderr, where none was, because something forbids it or a person.
+class _Outcome(NamedTuple):
+    """The plan as it was at last, and the steps that were taken; None where none was, which is said on stderr."""
+
+    plan: Plan
+    steps: list[Step] | None
+
+
+async def _applied(site: Site, seen: Plan, *, yes: bool, is_shown: bool) -> _Outcome:
+    """What is done is what stands in the plan of this moment: whoever is asked is asked again where it is another one.
 
     `is_shown`: whoever is asked has seen the plan. Else it is written beside the question, and not to the document.
     """
-    question = f"vhost {vhost_plan.vhost}: make {output.number(len(vhost_plan.steps), 'change')}?"
-    asks = not yes and bool(vhost_plan.steps) and _is_asked()
-    if asks and not is_shown and not vhost_plan.is_refused:
-        output.warn(plan_text.text(vhost_plan), ids=[*_names_in([vhost_plan])])
-    if vhost_plan.is_refused or (asks and not output.confirmed(question)):
-        output.warn(f"vhost {vhost_plan.vhost}: nothing was changed")
-        return None
-    return await apply_plan.apply(site.api, vhost_plan, site.names, output.warn)
+    asks = not yes and _is_asked()
+    if asks and seen.steps and not is_shown and not seen.is_refused:
+        output.warn(plan_text.text(seen), ids=[*_names_in([seen])])
+    while not seen.is_refused and not (asks and seen.steps and not _is_confirmed(seen)):
+        now = await site.known_plan(seen.vhost)  # others were planned, or somebody thought about it meanwhile
+        is_same = changes(now) == changes(seen)
+        if now.is_refused or not is_same:
+            output.warn(f"the broker changed meanwhile; now\n{plan_text.text(now)}", ids=[*_names_in([now])])
+        if not now.is_refused and (is_same or not asks):
+            return _Outcome(now, await apply_plan.apply(site.api, now, site.names, output.warn))
+        seen = now
+    output.warn(f"vhost {seen.vhost}: nothing was changed")
+    return _Outcome(seen, None)
+
+
+def _is_confirmed(vhost_plan: Plan) -> bool:
+    number = output.number(len(vhost_plan.steps), "change")
+    return output.confirmed(f"vhost {vhost_plan.vhost}: make {number}?")
 
 
 def _is_asked() -> bool:
@@ -207,7 +245,7 @@ async def _looked(site: Site) -> list[Remains]:
         if not has_warned:
             has_warned = True
             output.warn(
-                f"{printable_lines(blocked[0].blockers[0])}; looking again for {PASSES_S:g} s, it may be ending",
+                f"{printable_lines(blocked[0].blockers[0])}; looking again for {PASSES_S:g} s, for it may pass",
             )
         await asyncio.sleep(EVERY_S)
 
@@ -216,20 +254,22 @@ async def _looked(site: Site) -> list[Remains]:
 class Removing:
     """How destroy goes about it. `drain_s`: a router works so long first; `yes` False: a person at a terminal is asked.
 
-    `dry_run`: it says what would go and what is in the way, only; `with_journal`: the journal goes too.
+    `dry_run`: it says what would go and what is in the way, only; `with_journal`: the journal goes too. `uncounted`:
+    where the broker does not count, AMQP's number is enough, and no death is on its way.
     """
 
     drain_s: float | None = None
     yes: bool = True
     dry_run: bool = False
     with_journal: bool = False
+    uncounted: bool = False
 
 
 def destroy(how: Removing, *, as_json: bool) -> Work:
     """Remove all of ours, or nothing where it would cost letters; 1 then."""
 
     async def work(site: Site) -> int:
-        site.with_journal = how.with_journal
+        site.with_journal, site.uncounted = how.with_journal, how.uncounted
         asks = not how.yes and not how.dry_run and _is_asked()
         drains = how.drain_s is not None and not how.dry_run
         if (
@@ -280,17 +320,25 @@ def _nothing_removed() -> int:
 
 
 async def _destroyed(site: Site, remains: Remains) -> int:
+    """Nothing goes with its queue: exchanges go before it, and it is counted again."""
     await apply_plan.close_inlets(site.api, remains, site.names)
     now = await site.remaining(remains.vhost)
     if now.blockers:
-        output.warn(
-            f"vhost {remains.vhost}: letters came meanwhile, so only that by which they come was removed (policies, "
-            f"delayed exchanges); run a router until they are gone, then destroy again\n"
-            + "\n".join(f"  ! {blocker}" for blocker in now.blockers)
-        )
-        return output.FINDINGS
+        return _stopped(now, "only that by which they come was removed (policies, delayed exchanges)")
+    await apply_plan.remove_exchanges(site.api, now)
+    now = await site.remaining(remains.vhost)
+    if now.blockers:
+        return _stopped(now, "all queues stay, and only policies and exchanges were removed")
     await apply_plan.remove_rest(site.api, now, site.names)
     return output.OK
+
+
+def _stopped(now: Remains, removed: str) -> int:
+    output.warn(
+        f"vhost {now.vhost}: letters came meanwhile, or it is not known any more that none did, so {removed}; run a "
+        f"router until they are gone, then destroy again\n" + "\n".join(f"  ! {blocker}" for blocker in now.blockers)
+    )
+    return output.FINDINGS
 
 
 def _names_in(plans: Iterable[Plan]) -> Iterator[str]:

@@ -5,10 +5,10 @@ What does not exist any more is no error, what exists already neither: both comm
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.administration import Administration, Bound, RefusedError, Rule, Snapshot, Standing
-from dlx_router.broker.definitions import Binding, Exchange
+from dlx_router.broker.definitions import ALTERNATE, Binding, Exchange
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import RUNGS, Names
@@ -18,8 +18,9 @@ from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.plan import Plan, bound, plan
-from dlx_router.provisioning.queue_definition import STRATEGY
+from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY
 from dlx_router.provisioning.steps import POLICY, Action, Step, gives_way
+from dlx_router.provisioning.uncounted import DEATHS, LETTERS, none_pending
 
 _GLOBAL: Final = "global-parameters"
 Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
@@ -35,10 +36,13 @@ async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
     journal: bool,
     delayed: Sequence[Delayed] = (),
     attachments: Sequence[Attachment] = (),
+    uncounted: bool = False,
 ) -> Plan:
-    """The plan of one vhost as it stands now."""
+    """The plan of one vhost as it stands now. `uncounted`: deaths that the broker does not count are none."""
     owned = ledger.read(await api.parameter(ledger.parameter(names, vhost)))
     snapshot = await api.snapshot(vhost)
+    if uncounted:
+        snapshot = none_pending(snapshot)
     return plan(policies, snapshot, names, owned, journal=journal, delayed=delayed, attachments=attachments)
 
 
@@ -111,7 +115,7 @@ class Remains:
     ledger: bool
     inlets: tuple[Bound, ...] = ()  # by which clients publish to queues of ours: delayed exchanges
     delayed: tuple[str, ...] = ()  # of the exchanges those that clients publish to
-    passing: int = 0  # how many of the blockers may go by themselves: consumers, deaths on their way
+    passing: int = 0  # how many of the blockers may go by themselves: consumers, deaths on their way, old counts
 
     @property
     def may_pass(self) -> bool:
@@ -144,12 +148,20 @@ def has_made(queue: str, names: Names, known: frozenset[str]) -> bool:
     return queue in known or names.is_delayed(queue) or names.is_guard(queue)
 
 
-async def remaining(
-    api: Administration, policies: PolicySet, names: Names, vhost: str, count: Count, *, with_journal: bool = True
+async def remaining(  # noqa: PLR0913 - what a look is made of, by its names
+    api: Administration,
+    policies: PolicySet,
+    names: Names,
+    vhost: str,
+    count: Count,
+    *,
+    with_journal: bool = True,
+    uncounted: bool = False,
 ) -> Remains:
     """What destroy would remove. `count`: letters and consumers of queues now; the API's numbers are 5 s old.
 
-    Without `with_journal` the journal stays, but where it is surely empty.
+    Without `with_journal` the journal stays, but where it is surely empty. `uncounted`: where the API tells no number,
+    that of `count` is enough, and deaths that nobody counts are none.
     """
     value = await api.parameter(ledger.parameter(names, vhost))
     snapshot = await api.snapshot(vhost)
@@ -163,13 +175,18 @@ async def remaining(
         [] if with_journal else [queue for queue in queues if queue.name == names.journal and _written(queue, now)]
     )
     queues = [queue for queue in queues if queue not in journal]
-    full, passing = _full(snapshot, names, now), [*_held(snapshot, names, now), *_underway(snapshot, mine)]
+    blockers = [
+        *_leading(snapshot, mine, known),
+        *_full(snapshot, names, now, uncounted=uncounted),
+        *_held(snapshot, names, now),
+        *_underway(snapshot, mine, uncounted=uncounted),
+    ]
     return Remains(
         vhost=vhost,
         policies=(*sorted(mine - own), *sorted(mine & own)),
         exchanges=(*delayed, *sorted(exchange for exchange in snapshot.exchanges if exchange in known)),
         queues=tuple(queue.name for queue in queues),
-        blockers=(*full, *passing),
+        blockers=tuple(blocker.text for blocker in blockers),
         kept=(
             *(
                 f"queue {queue.name}: the journal, which explains every letter; --with-journal removes it"
@@ -181,7 +198,7 @@ async def remaining(
         ledger=value is not None,
         inlets=delayed_exchanges.bindings(snapshot, names),
         delayed=delayed,
-        passing=len(passing),
+        passing=sum(blocker.may_pass for blocker in blockers),
     )
 
 
@@ -192,38 +209,73 @@ def _is_lock(queue: Standing, names: Names) -> bool:
 
 def _written(journal: Standing, now: Counts) -> bool:
     """Whether it may hold events: only what is surely empty does not."""
-    return bool(journal.messages) or now.get(journal.name, (1, 0))[0] > 0
+    return journal.messages != 0 or now.get(journal.name, (1, 0))[0] > 0
 
 
-def _counted(queue: Standing, now: Counts) -> tuple[int, int]:
-    """Letters and consumers; what a consumer holds is told by its being there."""
-    return now.get(queue.name, (queue.messages, queue.consumers))
+class _Blocker(NamedTuple):
+    """What keeps destroy from going on; `may_pass`: another look may not find it."""
+
+    text: str
+    may_pass: bool = True
 
 
-def _full(snapshot: Snapshot, names: Names, now: Counts) -> list[str]:
+def _leading(snapshot: Snapshot, mine: frozenset[str], known: frozenset[str]) -> Iterator[_Blocker]:
+    """What dies in their queues the broker would drop."""
+    there = known & snapshot.exchanges.keys()
+    for rule in snapshot.policies:
+        leads = sorted(there & {rule.definition.get(key) for key in (EXCHANGE, ALTERNATE)})
+        if leads and rule.name not in mine:
+            yield _Blocker(
+                f"policy {rule.name} leads to {', '.join(leads)}, and apply did not make it: without that exchange the "
+                f"broker drops what comes; change or remove the policy",
+                may_pass=False,
+            )
+
+
+def _full(snapshot: Snapshot, names: Names, now: Counts, *, uncounted: bool) -> Iterator[_Blocker]:
+    """A queue is empty where AMQP says so now and the API said so of a running queue.
+
+    AMQP says 0 of a queue without a leader, and does not count what was taken and is not settled; the API is late.
+    """
     known = known_names(names) - {names.state, names.journal}
-    counted = [queue for queue in snapshot.queues if queue.name in known or names.is_guard(queue.name)]
-    full = [(queue.name, _counted(queue, now)[0]) for queue in counted]
-    lines = [
-        f"queue {name} holds {letters} {'letter' if letters == 1 else 'letters'}" for name, letters in full if letters
-    ]
-    late = [(queue.name, _counted(queue, now)[0]) for queue in snapshot.queues if names.is_delayed(queue.name)]
-    return lines + [f"queue {name} holds {n} delayed {'message' if n == 1 else 'messages'}" for name, n in late if n]
+    for queue in snapshot.queues:
+        is_late = names.is_delayed(queue.name)
+        if not (is_late or queue.name in known or names.is_guard(queue.name)):
+            continue
+        ready = now[queue.name][0] if queue.name in now else None
+        if letters := ready or queue.messages:
+            what = f"{'delayed message' if is_late else 'letter'}{'' if letters == 1 else 's'}"
+            yield _Blocker(f"queue {queue.name} holds {letters} {what}", may_pass=ready == 0)
+        elif queue.messages is None and not (uncounted and ready == 0 and not queue.is_down):
+            yield _Blocker(
+                f"queue {queue.name}: what lies in it is not known: {LETTERS}; where it runs and is "
+                f"empty, destroy --uncounted goes on"
+            )
 
 
-def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[str]:
+def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[_Blocker]:
     known = known_names(names) - {names.journal}
     for queue in snapshot.queues:
-        consumers = _counted(queue, now)[1]
+        consumers = now[queue.name][1] if queue.name in now else queue.consumers
         if (queue.name in known or names.is_delayed(queue.name)) and consumers:
-            yield f"queue {queue.name} has a consumer: a router runs; stop it"
+            yield _Blocker(f"queue {queue.name} has a consumer: a router runs; stop it")
 
 
-def _underway(snapshot: Snapshot, mine: frozenset[str]) -> Iterator[str]:
+def _underway(snapshot: Snapshot, mine: frozenset[str], *, uncounted: bool) -> Iterator[_Blocker]:
     for queue in snapshot.queues:
+        if queue.pending == 0 or (queue.pending is None and uncounted and not queue.is_down):
+            continue
         rule = in_force(snapshot.policies, queue.name, queue.kind, snapshot.version, stated=queue.policy)
-        if queue.pending and rule is not None and rule.name in mine and STRATEGY in rule.definition:
-            yield f"queue {queue.name}: {queue.pending} at-least-once deaths are on their way, and would be deleted"
+        if rule is None or rule.name not in mine or STRATEGY not in rule.definition:
+            continue
+        if queue.pending is None:
+            yield _Blocker(
+                f"queue {queue.name}: whether at-least-once deaths are on their way is not known, and they would be "
+                f"deleted: {DEATHS}; where none waits, destroy --uncounted goes on"
+            )
+        else:
+            text = f"queue {queue.name}: {queue.pending} at-least-once deaths are on their way, and would be deleted"
+            yield _Blocker(text)
 
 
 def _kept(snapshot: Snapshot, policies: PolicySet, names: Names, mine: frozenset[str]) -> list[str]:
@@ -243,9 +295,22 @@ def _kept(snapshot: Snapshot, policies: PolicySet, names: Names, mine: frozenset
         exchange = queue.arguments.get("x-dead-letter-exchange")
         if queue.name not in known and exchange in names.inlets:
             out.append(f"queue {queue.name} names {exchange} by its argument: its dead letters will be dropped")
+    out += _other_ways(snapshot, names)
     if policies.policies:
         out.append("dead-letter queues: they hold your letters, and stay")
     return out
+
+
+def _other_ways(snapshot: Snapshot, names: Names) -> Iterator[str]:
+    """By which messages come to what is removed, without dying; delayed exchanges have lines of their own."""
+    known = known_names(names)
+    for exchange, leads in snapshot.alternates.items():
+        if leads in known and exchange not in known:
+            yield f"exchange {exchange} has {ALTERNATE} {leads}: what it cannot route will be dropped"
+    for binding in snapshot.bindings:
+        if binding.destination in known and binding.source and not names.is_own(binding.source):
+            what = "queue" if binding.to_queue else "exchange"
+            yield f"exchange {binding.source} is bound to {what} {binding.destination}: nothing reaches that any more"
 
 
 def _strange(name: str, names: Names, known: frozenset[str]) -> bool:
@@ -263,10 +328,14 @@ async def close_inlets(api: Administration, remains: Remains, names: Names) -> N
         await api.remove(("exchanges", remains.vhost, name))
 
 
-async def remove_rest(api: Administration, remains: Remains, names: Names) -> None:
-    """Exchanges, then queues, then the last policy and the ledger."""
+async def remove_exchanges(api: Administration, remains: Remains) -> None:
+    """By no exchange of ours anything comes any more: what is counted from now on is all."""
     for name in remains.exchanges:
         await api.remove(("exchanges", remains.vhost, name))
+
+
+async def remove_rest(api: Administration, remains: Remains, names: Names) -> None:
+    """Queues, then the last policy and the ledger."""
     for name in remains.queues:
         await api.remove(("queues", remains.vhost, name))
     if own_name(names) in remains.policies:

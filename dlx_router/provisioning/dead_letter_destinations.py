@@ -41,9 +41,14 @@ def _targets(policy: Effective, queue: Standing, reason: str, routes: Routes, sn
 
 
 def letters(resting: Resting, snapshot: Snapshot) -> dict[str, int]:
-    """How many lie there; what lies in a queue of several policies counts for each."""
+    """How many lie there; what lies in a queue of several policies counts for each.
+
+    A policy is left out where the count of any of its queues is not known: a part looks like few.
+    """
     there = {queue.name: queue.messages for queue in snapshot.queues}
-    return {policy: sum(there.get(queue, 0) for queue in queues) for policy, queues in resting.items()}
+    by_policy = {policy: [there.get(queue) for queue in queues] for policy, queues in resting.items()}
+    known = {policy: [n for n in counts if n is not None] for policy, counts in by_policy.items()}
+    return {policy: sum(counts) for policy, counts in known.items() if len(counts) == len(by_policy[policy])}
 
 
 def oldest(resting: Resting, snapshot: Snapshot) -> dict[str, float]:

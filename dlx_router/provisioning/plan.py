@@ -13,15 +13,16 @@ from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import delayed_exchanges
+from dlx_router.provisioning import delayed_exchanges, unnamed_inboxes
 from dlx_router.provisioning.broker_rules import may_take
 from dlx_router.provisioning.desired_policies import Desired, Written, desired
 from dlx_router.provisioning.ownership import own_name, recognised
-from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY, bounded
+from dlx_router.provisioning.queue_definition import STRATEGY, bounded
 from dlx_router.provisioning.regions import MOST_EXPRESSION, size
 from dlx_router.provisioning.router_overlaps import meetings
 from dlx_router.provisioning.steps import POLICY, Action, Step, after, gives_way, of_policies, same
 from dlx_router.provisioning.uncaught_queues import uncaught
+from dlx_router.provisioning.uncounted import DEATHS
 from dlx_router.provisioning.unread_policies import of_operators, of_people, unread
 
 UNNAMED_INBOX: Final = "inbox-shards"
@@ -29,7 +30,7 @@ FOREIGN: Final = "declared"
 NOW: Final = "move its messages elsewhere and delete it; apply, or a start of the router, declares it as it must be"
 TOO_LONG: Final = "expression"
 UNREAD: Final = "unread"
-_SHOWN: Final = 5
+UNCOUNTED: Final = "uncounted"
 _ORDER: Final = (Exchange, Queue, Binding)
 
 
@@ -72,6 +73,12 @@ class Plan:
         """Whether apply changes nothing, as a note says."""
         return any(note.stops for note in self.notes)
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether apply changes nothing only because the broker has not counted, which it may soon have."""
+        stops = {note.code for note in self.notes if note.stops}
+        return stops == {UNCOUNTED}
+
 
 def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     policies: PolicySet,
@@ -103,8 +110,9 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
         *_kept(kept),
         *_pending(snapshot, after(snapshot.policies, steps)),
         *_undelayed(unfit),
+        *(Note(UNNAMED_INBOX, line) for line in unnamed_inboxes.lines(snapshot, names)),
+        *_foreign(snapshot, names),
     ]
-    notes += [*unnamed_inboxes(snapshot, names), *_foreign(snapshot, names)]
     wanted = [policy.rule.name for policy in want.policies]
     every = [*(_called(definition) for definition in made), *((POLICY, name) for name in wanted)]
     changing = {(step.what, step.name) for step in needed}
@@ -147,31 +155,6 @@ def _kept(policies: frozenset[str]) -> Iterator[Note]:
             f"and what replaces them may not be in force yet: {', '.join(sorted(policies))}; mend what is left out, "
             f"then apply",
         )
-
-
-def unnamed_inboxes(snapshot: Snapshot, names: Names) -> Iterator[Note]:
-    """What of a time of more shards still stands, and whether it may go."""
-    is_underway = any(queue.pending for queue in snapshot.queues)
-    for queue in snapshot.queues:
-        if queue.name not in names.unnamed_inboxes:
-            continue
-        text = f"queue {queue.name} is an inbox that DLX_ROUTER_INBOX_SHARDS={names.shards} does not name"
-        leads = [source.name for source in snapshot.queues if source.arguments.get(f"x-{EXCHANGE}") == queue.name]
-        leads += [f"policy {rule.name}" for rule in snapshot.policies if rule.definition.get(EXCHANGE) == queue.name]
-        if queue.messages and queue.consumers:
-            text += f": a router takes the {queue.messages} letters in it"
-        elif queue.messages:
-            text += (
-                f": {queue.messages} letters lie in it, and nobody takes them; start a router, or see what a running "
-                f"one says of it (/readyz)"
-            )
-        elif leads:
-            text += f", and dead letters still come there: {', '.join(leads[:_SHOWN])}"
-        elif is_underway:
-            text += ", and dead letters may be on their way there"
-        else:
-            text += "; it is empty: delete the queue and the exchange of that name"
-        yield Note(UNNAMED_INBOX, text)
 
 
 def _foreign(snapshot: Snapshot, names: Names) -> Iterator[Note]:
@@ -276,15 +259,28 @@ def _taken(want: Desired, snapshot: Snapshot, names: Names, owned: frozenset[str
 def _pending(snapshot: Snapshot, then: Sequence[Rule]) -> Iterator[Note]:
     """At-least-once deaths that the broker would delete if a queue's strategy changed now. `then`: what will stand."""
     for queue in snapshot.queues:
+        if queue.pending == 0:
+            continue
         now, later = (
             may_take(rules, queue.name, queue.kind, snapshot.version, stated=queue.policy)
             for rules in (snapshot.policies, then)
         )
-        if queue.pending and _loses_strategy(now, later):
+        if not _loses_strategy(now, later):
+            continue
+        if queue.pending is not None:
             yield Note(
                 "pending",
                 f"queue {queue.name}: {queue.pending} at-least-once deaths are not confirmed yet, and the broker would "
                 f"delete them with the policy; let them arrive first, then apply",
+                conflict=True,
+                stops=True,
+            )
+        else:
+            yield Note(
+                UNCOUNTED,
+                f"queue {queue.name}: whether at-least-once deaths are not confirmed yet is not known, and the broker "
+                f"would delete them with the policy: {DEATHS}; where none waits, apply --uncounted goes "
+                f"on",
                 conflict=True,
                 stops=True,
             )
@@ -311,6 +307,11 @@ def drift(vhost_plan: Plan) -> int:
 def has_been_applied(vhost_plan: Plan, snapshot: Snapshot, names: Names) -> bool:
     """Whether apply was ever run here: without it a broker that was set up by hand would be all drift."""
     return bool(vhost_plan.owned) or own_name(names) in {rule.name for rule in snapshot.policies}
+
+
+def changes(vhost_plan: Plan) -> list[Mapping[str, Any]]:
+    """The steps by what they do; queues that come and go beside them make no other plan."""
+    return [{key: value for key, value in row.items() if key != "queues"} for row in as_rows(vhost_plan)]
 
 
 def as_rows(vhost_plan: Plan) -> list[Mapping[str, Any]]:

@@ -12,10 +12,11 @@ from dlx_router.cli.doctor import diagnosis
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
+from dlx_router.provisioning import unnamed_inboxes
 from dlx_router.provisioning.broker_lint import MANY_QUEUES, Checks
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.ownership import is_own_rule, own_rule
-from dlx_router.provisioning.plan import plan, unnamed_inboxes
+from dlx_router.provisioning.plan import plan
 
 
 def findings_of(
@@ -90,6 +91,9 @@ LEFT = [
     ((OLD,), (Rule("mine", "^q", {"dead-letter-exchange": "p.inbox.3"}),), "still come there: policy mine"),
     ((OLD, Standing("q", "quorum", pending=1)), (), "may be on their way there"),
     ((OLD,), (), "it is empty: delete the queue and the exchange"),
+    ((replace(OLD, messages=None),), (), "what lies in it is not known, so it may not be deleted"),
+    ((replace(OLD, messages=2, consumers=None),), (), "2 letters lie in it; start a router"),
+    ((OLD, Standing("q", "quorum", pending=None)), (), "whether dead letters of q are on their way there is not known"),
 ]
 
 
@@ -98,11 +102,11 @@ def test_a_plan_says_of_an_inbox_that_is_not_named_what_is_with_it(
     queues: tuple[Standing, ...], rules: tuple[Rule, ...], words: str
 ) -> None:
     snapshot = Snapshot("/", (4, 3), queues, policies=rules)
-    (note,) = unnamed_inboxes(snapshot, Names("p", 2))
-    assert note.text.startswith("queue p.inbox.3 is an inbox that DLX_ROUTER_INBOX_SHARDS=2 does not name")
-    assert words in note.text
-    assert not note.conflict
-    assert [*unnamed_inboxes(snapshot, Names("p", 4))] == []
+    (line,) = unnamed_inboxes.lines(snapshot, Names("p", 2))
+    assert line.startswith("queue p.inbox.3 is an inbox that DLX_ROUTER_INBOX_SHARDS=2 does not name")
+    assert words in line
+    assert ("delete the queue" in line) == ("delete the queue" in words), "only of one that surely is empty"
+    assert [*unnamed_inboxes.lines(snapshot, Names("p", 4))] == []
 
 
 DECLARED: Final = [

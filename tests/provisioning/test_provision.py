@@ -222,6 +222,18 @@ def test_what_is_not_ours_is_never_touched(shop: Commands) -> None:
     assert "dlx-router.stranger" in shop.vhost.queues()
 
 
+@pytest.mark.usefixtures("newest")
+def test_destroy_is_kept_by_a_policy_made_by_hand_that_leads_to_an_inbox(commands: Commands) -> None:
+    """What died under it was dropped, and nobody was told."""
+    commands.apply()
+    commands.vhost.policy("by-hand", "^audit", {"dead-letter-exchange": INBOX})
+    before = commands.policies()
+    refused = commands.run("destroy")
+    assert refused.returncode == 1, refused.stdout
+    assert f"! policy by-hand leads to {INBOX}, and apply did not make it" in refused.stdout
+    assert commands.policies() == before, "nothing was removed"
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_selector_that_grew_too_long_leaves_its_queues_what_they_have(commands: Commands) -> None:

@@ -81,6 +81,33 @@ def test_apply_and_destroy_ask_at_a_terminal_and_only_there(commands: Commands) 
     assert commands.run("destroy").returncode == 0
 
 
+@pytest.mark.usefixtures("newest")
+def test_whoever_thought_about_a_plan_for_long_is_asked_about_the_plan_of_now(commands: Commands) -> None:
+    """What was done was the plan of before the question."""
+    commands.declare("orders.new", queue_type="quorum")
+    argv, variables = commands.typed("apply")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(argv, env=variables, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True) as running:
+        os.close(theirs)
+        first = read_question(ours)
+        commands.vhost.policy("theirs", "^orders", {"max-length": 7}, priority=3)
+        os.write(ours, b"y\n")
+        second = read_question(ours)
+        os.write(ours, b"n\n")
+        code = running.wait(60)
+    os.close(ours)
+    assert ("max-length: 7" in first, "max-length: 7" in second, code) == (False, True, 1), first + second
+    assert {*commands.policies()} == {"theirs"}
+
+
+def read_question(terminal: int) -> str:
+    """The screen up to the next question."""
+    screen = bytearray()
+    while b"[y/N]" not in screen:
+        screen += os.read(terminal, 4096)
+    return screen.decode()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_destroy_keeps_the_journal_unless_it_is_told(

@@ -34,6 +34,7 @@ async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> st
         else:
             remains = await apply_plan.remaining(api, none, names, vhost.name, uncounted)
             await apply_plan.close_inlets(api, remains, names)
+            await apply_plan.remove_exchanges(api, remains)
             await apply_plan.remove_rest(api, remains, names)
     except ManagementError as error:
         return str(error)

@@ -94,9 +94,9 @@ async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> st
         if purpose is Purpose.APPLY:
             await apply_plan.apply(api, await apply_plan.planned(api, without, names, vhost.name, journal=True), names)
         else:
-            await apply_plan.remove_rest(
-                api, await apply_plan.remaining(api, without, names, vhost.name, uncounted), names
-            )
+            remains = await apply_plan.remaining(api, without, names, vhost.name, uncounted)
+            await apply_plan.remove_exchanges(api, remains)
+            await apply_plan.remove_rest(api, remains, names)
     except ManagementError as error:
         return str(error)
     finally:
