@@ -40,27 +40,28 @@ class ScanPass:
 
 
 class HoldLimit:
-    """How long a look may hold what stays: the time it takes to read, and HOLD_S or as long again for letters' turns.
+    """How long a look may hold what stays: the time it works, and HOLD_S or as long again for letters' turns.
 
     What stays goes back to the front, and the next look has to pass all of it again: had a look always the same time,
     there would be a length of queue from which on no look comes further than the one before.
     """
 
-    def __init__(self, expected: int, now: float) -> None:
-        """`expected`: letters in the queue as the look began."""
-        self._expected, self._began_s = expected, now
-        self._seen, self._noted_s, self._read_s = 0, now, 0.0
+    def __init__(self, expected: int, sent: int, now: float, *, paced: bool) -> None:
+        """`expected`: letters in the queue as the look began; `paced`: a rate holds up what is sent."""
+        self._expected, self._paced, self._began_s = expected, paced, now
+        self._seen, self._sent, self._noted_s, self._worked_s = 0, sent, now, 0.0
 
-    def note(self, now: float, seen: int) -> None:
-        """So many were read by now; asked often."""
-        if self._seen < seen and self._seen < self._expected:
-            self._read_s += now - self._noted_s
-        self._seen, self._noted_s = seen, now
+    def note(self, now: float, seen: int, sent: int) -> None:
+        """So many were read, and sent, by now; asked often."""
+        reads = self._seen < seen and self._seen < self._expected
+        if reads or (sent > self._sent and not self._paced):
+            self._worked_s += now - self._noted_s
+        self._seen, self._sent, self._noted_s = seen, sent, now
 
     def is_over(self, now: float) -> bool:
         """Whether what is held has to go back."""
-        waited_s = now - self._began_s - self._read_s
-        return waited_s > max(HOLD_S, self._read_s) or self.is_spent(now)
+        waited_s = now - self._began_s - self._worked_s
+        return waited_s > max(HOLD_S, self._worked_s) or self.is_spent(now)
 
     def is_spent(self, now: float) -> bool:
         """Whether the broker would soon end the consumer."""

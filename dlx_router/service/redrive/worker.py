@@ -167,7 +167,8 @@ class TaskWorker:
 
     async def _working(self, expected: int) -> End | None:
         look = ScanPass(expected, partial(ready_in, self._context, self.task.spec.queue))
-        limit, sent = HoldLimit(expected, time.monotonic()), self.counters.counts.sent
+        sent, paced = self.counters.counts.sent, bool(self.task.spec.rate or self.task.spec.ramp)
+        limit = HoldLimit(expected, sent, time.monotonic(), paced=paced)
         while True:
             self._raise_failure()
             now = time.monotonic()
@@ -179,7 +180,7 @@ class TaskWorker:
             over = await self._is_over(look, now)
             if over is not Over.NO:  # where fewer came, what is held goes back and is counted anew
                 return None if over is Over.FEWER and not self._is_once else End.DONE
-            limit.note(now, self.counters.counts.seen)
+            limit.note(now, self.counters.counts.seen, self.counters.counts.sent)
             if await self._is_full() or (self._sifting and self._has_held_enough(limit, now, sent)):
                 return None
             self._check_export()

@@ -91,18 +91,19 @@ EACH = 8  # letters, of which the first is meant
 
 
 class Front:
-    """A queue whose letters are read at a speed; the meant ones are sent at a rate, at most 2,000 read ahead of it.
+    """A queue whose letters are read at a speed; the meant ones are sent at another, at most 2,000 read ahead of it.
 
     What stays goes back to the front after each look.
     """
 
-    def __init__(self, letters: int, speed: float, rate: float) -> None:
-        self.letters, self.speed, self.rate = letters, speed, rate
+    def __init__(self, letters: int, speed: float, rate: float, *, paced: bool) -> None:
+        self.letters, self.speed, self.rate, self.paced = letters, speed, rate, paced
         self.passed = 0  # letters that stay, in front of all that is meant
 
     def look(self, now: float) -> float:
         """One look; → when it ended. All that was meant of what it read has gone, but what was read ahead."""
-        left, began, limit, step = self.letters, now, HoldLimit(self.letters, now), 0.5
+        left, began, step = self.letters, now, 0.5
+        limit = HoldLimit(left, 0, now, paced=self.paced)
         seen, sent, waits = 0.0, 0.0, False
         while not limit.is_over(now) and (seen < left or sent < self.meant(seen)):
             now += step
@@ -110,7 +111,7 @@ class Front:
             waits = ahead > 1000 if waits else ahead > 2000
             seen += 0 if waits else min(self.speed * step, left - seen)
             sent += min(self.rate * step, self.meant(seen) - sent)
-            limit.note(now, int(seen))
+            limit.note(now, int(seen), int(sent))
         assert now - began <= MOST_S + step
         self.letters -= int(sent)
         self.passed += int(sent) * (EACH - 1)
@@ -120,17 +121,22 @@ class Front:
         return max(0.0, seen - self.passed) / EACH
 
 
-@pytest.mark.parametrize(("letters", "speed", "rate", "most_looks"), [
-    (100_000, 10_000, 1e9, 1),
-    (2_000_000, 10_000, 1e9, 1),
-    (10_000_000, 10_000, 1e9, 1),
-    (2_000_000, 10_000, 1000, 6),
-    (2_000_000, 10_000, 100, 60),
+@pytest.mark.parametrize(("letters", "speed", "rate", "paced", "most_looks"), [
+    (100_000, 10_000, 1e9, False, 1),
+    (2_000_000, 10_000, 1e9, False, 1),
+    (10_000_000, 10_000, 1e9, False, 1),
+    (2_000_000, 10_000, 800, False, 1),
+    (2_000_000, 10_000, 1000, True, 6),
+    (2_000_000, 10_000, 100, True, 60),
 ])  # fmt: skip
 def test_looks_come_to_the_end_of_a_queue_however_many_letters_stay_in_front(
-    letters: int, speed: float, rate: float, most_looks: int
+    letters: int,
+    speed: float,
+    rate: float,
+    paced: bool,  # noqa: FBT001 - a column of the table
+    most_looks: int,
 ) -> None:
-    queue, looks, now = Front(letters, speed, rate), 0, 1000.0
+    queue, looks, now = Front(letters, speed, rate, paced=paced), 0, 1000.0
     while queue.letters - queue.passed >= EACH:
         before, looks = queue.letters, looks + 1
         now = queue.look(now)
