@@ -121,7 +121,7 @@ async def leading(folder: Path, *nodes: brokers.Node) -> AsyncIterator[tuple[Vho
     running = asyncio.create_task(runner.run())
     try:
         yield runner, app.readiness
-        await runner.stop()
+        await runner.stop(asyncio.get_running_loop().time() + settings.drain_seconds)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
