@@ -50,11 +50,14 @@ class HoldLimit:
         """`expected`: letters in the queue as the look began; `paced`: a rate holds up what is sent."""
         self._expected, self._paced, self._began_s = expected, paced, now
         self._seen, self._sent, self._noted_s, self._worked_s = 0, sent, now, 0.0
+        self._moved_s = now
 
     def note(self, now: float, seen: int, sent: int) -> None:
         """So many were read, and sent, by now; asked often."""
         reads = self._seen < seen and self._seen < self._expected
         if reads or (sent > self._sent and not self._paced):
+            self._moved_s = now
+        if now - self._moved_s < QUIET_S:  # letters and confirms come in bursts
             self._worked_s += now - self._noted_s
         self._seen, self._sent, self._noted_s = seen, sent, now
 
