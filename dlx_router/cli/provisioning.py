@@ -43,6 +43,7 @@ class Site:
         self.loaded = loaded
         self.with_journal = False  # whether destroy removes it
         self.uncounted = False  # whether what the broker does not count is nothing: somebody looked
+        self.refused: dict[str, dict[str, str]] = {}  # vhost → policies that the broker did not take, and why
         self._tls = Tls(*settings.tls_files)
         self.api = Administration(settings.management_credentials, self._tls)
         self.vhosts: Sequence[str] = ()
@@ -65,6 +66,7 @@ class Site:
             delayed=loaded.delayed,
             attachments=loaded.attachments,
             uncounted=self.uncounted,
+            refused=self.refused.get(vhost, {}),
         )
 
     async def known_plan(self, vhost: str) -> Plan:
@@ -150,15 +152,16 @@ def apply(*, as_json: bool, yes: bool = True, uncounted: bool = False) -> Work:
         shown = [await site.known_plan(vhost) for vhost in site.vhosts]
         if not as_json:
             _print(shown, as_json=False)
-        outcomes = [await _applied(site, vhost_plan, yes=yes, is_shown=not as_json) for vhost_plan in shown]
-        plans, taken = [outcome.plan for outcome in outcomes], [outcome.steps for outcome in outcomes]
-        if as_json:
-            _print(plans, as_json=True, taken=taken)
-        for vhost_plan, steps in outcomes:
-            if steps is not None and not as_json:
-                output.say(plan_text.done(vhost_plan, steps), ids=[*_names_in([vhost_plan])])
-        pairs = zip(plans, taken, strict=True)
-        failed = any(its.conflicts or steps is None or len(steps) < len(its.steps) for its, steps in pairs)
+        outcomes = list[_Outcome]()
+        try:
+            for vhost_plan in shown:
+                outcomes.append(await _applied(site, vhost_plan, yes=yes, is_shown=not as_json))
+                if not as_json:
+                    _say_done(outcomes[-1])
+        finally:  # what was done in one vhost is said whatever befalls the next
+            if as_json:
+                _print([its.plan for its in outcomes], as_json=True, taken=[its.steps for its in outcomes])
+        failed = any(its.plan.conflicts or its.steps is None for its in outcomes)
         return output.FINDINGS if failed else output.OK
 
     return work
@@ -169,6 +172,11 @@ class _Outcome(NamedTuple):
 
     plan: Plan
     steps: list[Step] | None
+
+
+def _say_done(outcome: _Outcome) -> None:
+    if outcome.steps is not None:
+        output.say(plan_text.done(outcome.plan, outcome.steps), ids=[*_names_in([outcome.plan])])
 
 
 async def _applied(site: Site, seen: Plan, *, yes: bool, is_shown: bool) -> _Outcome:
@@ -185,10 +193,26 @@ async def _applied(site: Site, seen: Plan, *, yes: bool, is_shown: bool) -> _Out
         if now.is_refused or not is_same:
             output.warn(f"the broker changed meanwhile; now\n{plan_text.text(now)}", ids=[*_names_in([now])])
         if not now.is_refused and (is_same or not asks):
-            return _Outcome(now, await apply_plan.apply(site.api, now, site.names, output.warn))
+            return await _taken(site, now)
         seen = now
     output.warn(f"vhost {seen.vhost}: nothing was changed")
     return _Outcome(seen, None)
+
+
+async def _taken(site: Site, vhost_plan: Plan) -> _Outcome:
+    """All steps; where the broker refuses a policy, those of the plan without it."""
+    vhost, steps = vhost_plan.vhost, list[Step]()
+    while True:
+        applied = await apply_plan.apply(site.api, vhost_plan, site.names)
+        steps += applied.steps
+        if not applied.refused:
+            return _Outcome(vhost_plan, steps)
+        output.warn(f"vhost {vhost}: {next(iter(applied.refused.values()))}")
+        site.refused.setdefault(vhost, {}).update(applied.refused)
+        vhost_plan = await site.known_plan(vhost)
+        if vhost_plan.is_refused:
+            output.warn(plan_text.text(vhost_plan), ids=[*_names_in([vhost_plan])])
+            return _Outcome(vhost_plan, steps)
 
 
 def _is_confirmed(vhost_plan: Plan) -> bool:
@@ -326,6 +350,7 @@ async def _destroyed(site: Site, remains: Remains) -> int:
     if now.blockers:
         return _stopped(now, "only that by which they come was removed (policies, delayed exchanges)")
     await apply_plan.remove_exchanges(site.api, now)
+    await asyncio.sleep(FRESH_S)  # what came until then is counted: the number of a moment ago may be of before
     now = await site.remaining(remains.vhost)
     if now.blockers:
         return _stopped(now, "all queues stay, and only policies and exchanges were removed")

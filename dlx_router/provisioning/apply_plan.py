@@ -14,15 +14,16 @@ from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import delayed_exchanges, ledger
-from dlx_router.provisioning.broker_rules import in_force
+from dlx_router.provisioning.broker_rules import may_take
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.plan import Plan, bound, plan
 from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY
-from dlx_router.provisioning.steps import POLICY, Action, Step, gives_way
+from dlx_router.provisioning.steps import Action, Step
 from dlx_router.provisioning.uncounted import DEATHS, LETTERS, none_pending
 
 _GLOBAL: Final = "global-parameters"
+_NONE: Final[Mapping[str, str]] = {}
 Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
 Count = Callable[[Sequence[str]], Awaitable[Counts]]
 
@@ -37,44 +38,57 @@ async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
     delayed: Sequence[Delayed] = (),
     attachments: Sequence[Attachment] = (),
     uncounted: bool = False,
+    refused: Mapping[str, str] = _NONE,
 ) -> Plan:
-    """The plan of one vhost as it stands now. `uncounted`: deaths that the broker does not count are none."""
+    """The plan of one vhost as it stands now. `uncounted`: deaths that the broker does not count are none.
+
+    `refused`: policies that it did not take, and why.
+    """
     owned = ledger.read(await api.parameter(ledger.parameter(names, vhost)))
     snapshot = await api.snapshot(vhost)
     if uncounted:
         snapshot = none_pending(snapshot)
-    return plan(policies, snapshot, names, owned, journal=journal, delayed=delayed, attachments=attachments)
+    return plan(
+        policies,
+        snapshot,
+        names,
+        owned,
+        journal=journal,
+        delayed=delayed,
+        attachments=attachments,
+        refused=refused,
+    )
 
 
-async def apply(
-    api: Administration, vhost_plan: Plan, names: Names, warn: Callable[[str], None] = lambda _: None
-) -> list[Step]:
+class Applied(NamedTuple):
+    """The steps that were taken, and the policy that the broker refused, with why: plan anew without it."""
+
+    steps: list[Step]
+    refused: Mapping[str, str] = _NONE
+
+
+async def apply(api: Administration, vhost_plan: Plan, names: Names) -> Applied:
     """Take the steps in their order; the ledger names every policy of ours before it stands and until it is gone.
 
-    The steps that were taken: all but policies that the broker refuses, which `warn` is told, and then none by which a
-    policy goes or falls. It may be all that catches some queues.
+    It ends at a policy that the broker refuses: all that comes after was planned as if that one stood.
     """
     vhost, taken = vhost_plan.vhost, list[Step]()
     await _note(api, names, vhost, vhost_plan.ours | vhost_plan.owned)
-    refused = False
     for step in vhost_plan.steps:
-        if refused and step.what == POLICY and gives_way(step):
-            continue
         try:
             await _take(api, vhost, step)
-            taken.append(step)
         except RefusedError as error:
             if not isinstance(step.thing, Written):
                 raise
-            refused = True
-            warn(_refusal(vhost, step.thing.rule, error))
-    await _note(api, names, vhost, vhost_plan.ours | (vhost_plan.owned if refused else frozenset()))
-    return taken
+            return Applied(taken, {step.name: _refusal(step.thing.rule, error)})
+        taken.append(step)
+    await _note(api, names, vhost, vhost_plan.ours)
+    return Applied(taken)
 
 
-def _refusal(vhost: str, rule: Rule, error: RefusedError) -> str:
+def _refusal(rule: Rule, error: RefusedError) -> str:
     return (
-        f'vhost {vhost}: RabbitMQ refuses policy "{rule.name}" ({rule.pattern[:80]}), so it is left out, and no policy '
+        f'RabbitMQ refuses policy "{rule.name}" ({rule.pattern[:80]}), so it is left out, and no policy '
         f"is removed or lowered: it may be all that catches some queues ({error}); write its selector otherwise"
     )
 
@@ -246,7 +260,9 @@ def _full(snapshot: Snapshot, names: Names, now: Counts, *, uncounted: bool) -> 
         if letters := ready or queue.messages:
             what = f"{'delayed message' if is_late else 'letter'}{'' if letters == 1 else 's'}"
             yield _Blocker(f"queue {queue.name} holds {letters} {what}", may_pass=ready == 0)
-        elif queue.messages is None and not (uncounted and ready == 0 and not queue.is_down):
+        elif (ready is None and not _is_lock(queue, names)) or (
+            queue.messages is None and not (uncounted and ready == 0 and not queue.is_down)
+        ):
             yield _Blocker(
                 f"queue {queue.name}: what lies in it is not known: {LETTERS}; where it runs and is "
                 f"empty, destroy --uncounted goes on"
@@ -265,8 +281,8 @@ def _underway(snapshot: Snapshot, mine: frozenset[str], *, uncounted: bool) -> I
     for queue in snapshot.queues:
         if queue.pending == 0 or (queue.pending is None and uncounted and not queue.is_down):
             continue
-        rule = in_force(snapshot.policies, queue.name, queue.kind, snapshot.version, stated=queue.policy)
-        if rule is None or rule.name not in mine or STRATEGY not in rule.definition:
+        rules = may_take(snapshot.policies, queue.name, queue.kind, snapshot.version, stated=queue.policy)
+        if not any(rule.name in mine and STRATEGY in rule.definition for rule in rules):
             continue
         if queue.pending is None:
             yield _Blocker(

@@ -31,6 +31,8 @@ NOW: Final = "move its messages elsewhere and delete it; apply, or a start of th
 TOO_LONG: Final = "expression"
 UNREAD: Final = "unread"
 UNCOUNTED: Final = "uncounted"
+REFUSED: Final = "refused"
+_NONE: Final[Mapping[str, str]] = {}
 _ORDER: Final = (Exchange, Queue, Binding)
 
 
@@ -89,8 +91,12 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     journal: bool = True,
     delayed: Sequence[Delayed] = (),
     attachments: Iterable[Attachment] = (),
+    refused: Mapping[str, str] = _NONE,
 ) -> Plan:
-    """What apply would do. `owned`: the names of the RabbitMQ policies that are ours; the rest is of any vhost."""
+    """What apply would do. `owned`: the names of the RabbitMQ policies that are ours; the rest is of any vhost.
+
+    `refused`: policies that the broker does not take, and why: what stands in their place is judged as all else.
+    """
     owned |= recognised(snapshot.policies, names)
     want = desired(policies, snapshot, names, owned=owned)
     late = delayed_exchanges.here(delayed, snapshot.vhost)
@@ -99,8 +105,11 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     made = [*core(names), *([journal_stream(names)] if journal else []), *fit]
     needed = _ordered([*_things(snapshot, made), *_of_policies(want, snapshot, owned)], names)
     blocked = [*_taken(want, snapshot, names, owned), *_too_long(want)]
+    blocked += [Note(REFUSED, text, conflict=True, name=name) for name, text in refused.items()]
     left_out = frozenset(note.name for note in blocked if note.conflict)
     steps, kept = _possible(needed, left_out)
+    if refused:
+        steps = [step for step in steps if step.what != POLICY or not gives_way(step)]
     notes = [*_meetings(want, policies, snapshot, owned)]
     uncatchable = uncaught(want.uncatchable, attachments, snapshot, names)
     notes += [Note(NOT_CATCHABLE, message, conflict=True) for _, message in uncatchable]

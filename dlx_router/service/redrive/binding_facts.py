@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from dlx_router.broker.link import Link
 from dlx_router.broker.management import Management, ManagementError
+from dlx_router.core.leases import longest_s
 from dlx_router.service.redrive.context import Stopped, TaskContext
+from dlx_router.service.redrive.scan_pass import MOST_S
 
 NEAR: Final = 0.9  # of a target's limit
 SURE_S: Final = 2.0
@@ -63,6 +65,13 @@ async def holding_of(context: TaskContext, link: Link, queue: str) -> Holding:
     if kind == STREAM:
         raise Stopped(f"{queue!r} is a stream: nothing can be taken from it")
     return holding(kind, version_of(link), number_of(facts, "delivery-limit"), limit_known=bool(facts))
+
+
+async def longest_look_s(context: TaskContext, link: Link, queue: str) -> float:
+    """How long a look may hold letters of this queue: then the broker would soon end its consumer."""
+    facts = await facts_of(context, queue)
+    own_ms = number_of(facts, "consumer-timeout")
+    return min(MOST_S, longest_s(facts.get("type"), version_of(link), timeout_ms=own_ms, expires_ms=None))
 
 
 async def see_to_holding(context: TaskContext, link: Link, queue: str, *, sifting: bool) -> None:

@@ -24,7 +24,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 RETRIED: Final = (LinkError, ChannelClosed, TopologyError, OSError, TimeoutError)
 PROGRESS_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 5.0
-GIVE_BACK_S: Final = 1.0
+GIVE_BACK_S: Final = 2.0  # a channel ends a second after the last of many acks, see scan.py
 LOOK_S: Final = 1.0
 FORBIDDEN: Final = 403
 LOOKED: Final = 2000  # letters of our own queue

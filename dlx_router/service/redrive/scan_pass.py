@@ -6,7 +6,7 @@ from typing import Final
 
 AGAIN_S: Final = 0.1
 HOLD_S: Final = 50.0
-MOST_S: Final = 1200.0  # RabbitMQ ends a consumer after 1,800
+MOST_S: Final = 1200.0  # RabbitMQ ends a consumer after 1,800, or after the queue's own time
 QUIET_S: Final = 2.0  # what was delivered is here by then
 
 
@@ -46,9 +46,9 @@ class HoldLimit:
     there would be a length of queue from which on no look comes further than the one before.
     """
 
-    def __init__(self, expected: int, sent: int, now: float, *, paced: bool) -> None:
+    def __init__(self, expected: int, sent: int, now: float, *, paced: bool, most_s: float = MOST_S) -> None:
         """`expected`: letters in the queue as the look began; `paced`: a rate holds up what is sent."""
-        self._expected, self._paced, self._began_s = expected, paced, now
+        self._expected, self._paced, self._began_s, self._most_s = expected, paced, now, most_s
         self._seen, self._sent, self._noted_s, self._worked_s = 0, sent, now, 0.0
         self._moved_s = now
 
@@ -68,4 +68,4 @@ class HoldLimit:
 
     def is_spent(self, now: float) -> bool:
         """Whether the broker would soon end the consumer."""
-        return now - self._began_s > MOST_S
+        return now - self._began_s > self._most_s

@@ -28,7 +28,7 @@ from dlx_router.redrive.task import Task
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
-from dlx_router.service.redrive.binding_facts import depth_of, ready_in, see_to_holding, version_of
+from dlx_router.service.redrive.binding_facts import depth_of, longest_look_s, ready_in, see_to_holding, version_of
 from dlx_router.service.redrive.bindings import Bindings
 from dlx_router.service.redrive.buffer import ReadAhead
 from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
@@ -76,6 +76,7 @@ class TaskWorker:
         self._later = False
         self._sifting = not task.spec.takes_all or task.spec.not_a_dead_letter_queue  # there most of it stays
         self._prefetch = 0
+        self._most_s = MOST_S  # that a look may take
         self._given_back = 0  # by the last look; the queue may not have taken all of it yet
         self._may_hold = False  # it was asked, and no look can end what stays
         self._once = Once()
@@ -133,6 +134,7 @@ class TaskWorker:
         self._in_use = InUse(lambda: self._out, self._context.names, self._lock_lost)
         await self._sender.open(self._out)
         await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=self._sifting)
+        self._most_s = await longest_look_s(self._context, self._link, self.task.spec.queue)
         await self._ways.see_to_destination()
         while True:
             end = await self._look()
@@ -168,7 +170,7 @@ class TaskWorker:
     async def _working(self, expected: int) -> End | None:
         look = ScanPass(expected, partial(ready_in, self._context, self.task.spec.queue))
         sent, paced = self.counters.counts.sent, bool(self.task.spec.rate or self.task.spec.ramp)
-        limit = HoldLimit(expected, sent, time.monotonic(), paced=paced)
+        limit = HoldLimit(expected, sent, time.monotonic(), paced=paced, most_s=self._most_s)
         while True:
             self._raise_failure()
             now = time.monotonic()
@@ -191,10 +193,10 @@ class TaskWorker:
         if not limit.is_spent(now):
             return not self._is_once and limit.is_over(now)
         if self._is_once:
-            raise Stopped(f"the queue was not looked through within {MOST_S:g} s; use a limit")
+            raise Stopped(f"the queue was not looked through within {self._most_s:g} s; use a limit")
         if self.counters.counts.sent == sent_before and not self._is_busy:
             left = self.counters.counts.left
-            why = f"{left} letters that stay lie in front, and {MOST_S:g} s are not enough to pass them"
+            why = f"{left} letters that stay lie in front, and {self._most_s:g} s are not enough to pass them"
             raise Stopped(f"{why}; park them first")
         return True
 

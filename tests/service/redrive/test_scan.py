@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.names import Names
 from dlx_router.redrive.task import Spec, Task
-from dlx_router.service.redrive.binding_facts import SURE_S, depth_of
+from dlx_router.service.redrive.binding_facts import SURE_S, depth_of, longest_look_s
 from dlx_router.service.redrive.scan_pass import AGAIN_S, HOLD_S, MOST_S, QUIET_S, HoldLimit, Over, ScanPass
 from dlx_router.service.redrive.worker import End, TaskWorker
 
@@ -199,3 +199,21 @@ async def test_a_queue_that_seems_to_have_nothing_and_nobody_is_asked_again(
     began = time.monotonic()
     assert await depth_of(context, "DLQ") == depth
     assert (time.monotonic() - began > SURE_S) is (counts == [(0, 0)])
+
+
+@pytest.mark.parametrize(("version", "arguments", "most_s"), [
+    ("4.3.0", {}, MOST_S),
+    ("4.3.0", {"x-consumer-timeout": 300_000}, 250),
+    ("4.3.0", {"x-consumer-timeout": 36_000_000}, MOST_S),
+])  # fmt: skip
+async def test_a_look_ends_before_the_broker_ends_its_consumer(
+    version: str, arguments: dict[str, int], most_s: float
+) -> None:
+    async def facts(_vhost: str, _queue: str) -> dict[str, Any]:
+        return {"type": "quorum", "arguments": arguments}
+
+    context: Any = SimpleNamespace(management=SimpleNamespace(queue_facts=facts), login=SimpleNamespace(vhost="/"))
+    link: Any = SimpleNamespace(server={"version": version})
+    assert await longest_look_s(context, link, "DLQ") == most_s
+    limit = HoldLimit(10, 0, 1000.0, paced=False, most_s=most_s)
+    assert [limit.is_spent(1000.0 + most_s), limit.is_spent(1001.0 + most_s)] == [False, True]
