@@ -214,7 +214,10 @@ class VhostRunner:
 
         Without a session only the types of queues are asked for: letters are judged in the next one, and find out then.
         """
-        await self._kinds.ask_for(policies)
+        if self.is_gone:
+            return
+        is_known = self._session is None or self.policies.asks_types  # else what was told last may be of long ago
+        await (self._kinds.renew_for if is_known else self._kinds.ask_for)(policies)
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost, self._kinds.known))
 
