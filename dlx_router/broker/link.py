@@ -41,6 +41,7 @@ class Link(asyncio.Protocol):
         self.gather_s = 0.0
         self.on_blocked: Callable[[bool, str], None] = lambda _blocked, _reason: None
         self.on_batch: Callable[[], None] = lambda: None
+        self.on_read: Callable[[], None] = lambda: None  # a stream was read by it
         self.on_silent: Callable[[bool], None] = lambda _silent: None  # neither it nor its answer was heard for long
         self.closed: asyncio.Future[Exception] = loop.create_future()
         self.user = login.user

@@ -147,10 +147,15 @@ class App:
         """Serve it no more: nothing of it runs when this returns, and nothing is said of it."""
         running = self._running[vhost]
         running.remove_done_callback(self._attendant_ended)
-        await self.attendants[vhost].stop(asyncio.get_running_loop().time() + self._settings.drain_seconds)
-        await asyncio.wait([running], timeout=CLOSED_S)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        try:
+            await self.attendants[vhost].stop(asyncio.get_running_loop().time() + self._settings.drain_seconds)
+            await asyncio.wait([running], timeout=CLOSED_S)
+        finally:  # whatever failed: who has ended and stays in the list keeps a vhost of that name from being served
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            self._forget(vhost)
+
+    def _forget(self, vhost: str) -> None:
         del self.attendants[vhost], self._running[vhost]
         self._speakers.pop(vhost).take_back()
         self.metrics.broker_connected.pop(vhost, None)
@@ -221,7 +226,7 @@ class App:
         if (index := self.index) is None or (drift := self.drift) is None:
             return [looks]
         self.metrics.index_signatures = index.signatures
-        index.key_of = lambda vhost: self.attendants[vhost].key
+        index.key_of = self._key_of
         return [
             asyncio.create_task(keep("index", index.run)),
             asyncio.create_task(keep("drift", drift.watch)),
@@ -231,6 +236,11 @@ class App:
             asyncio.create_task(keep("ageing", lambda: oldest_letter.watch(index, self.attendants, self.metrics))),
             asyncio.create_task(keep("renewal", lambda: renewal.watch(index, self.attendants, self.router_id))),
         ]
+
+    def _key_of(self, vhost: str) -> bytes:
+        """What signs its journal; empty where that is not known, or it is not served any more."""
+        attendant = self.attendants.get(vhost)
+        return b"" if attendant is None else attendant.key
 
     async def _watch_clock(self) -> None:
         api = self._management

@@ -14,7 +14,7 @@ import pytest
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from dlx_router.admin.api import context, envelope, forwarding, leaders
+from dlx_router.admin.api import context, envelope, forwarding, leaders, policies
 from dlx_router.admin.api.answers import PLAIN, Answer, refuse
 from dlx_router.admin.api.context import Given, Operator, Viewer
 from dlx_router.admin.api.envelope import Answered
@@ -353,6 +353,41 @@ async def test_while_nobody_leads_the_answer_says_so_and_for_how_long(pair: tupl
         "journal": "best-effort",
     }
     assert answer["vhosts"]["b"]["leader"] == "first-abc123"
+
+
+@pytest.mark.parametrize(
+    "path", ["/echo/a?vhost=b", "/queues?vhost=b", "/queues", "/audits", "/letters/x", "/groups/x"]
+)
+@pytest.mark.parametrize("token", [OLGA, BOB])
+async def test_a_vhost_that_is_left_while_its_leader_is_asked_is_served_no_more(
+    pair: tuple[Replica, Replica], network: Network, path: str, token: str
+) -> None:
+    """Whoever asked for it meanwhile was answered 500."""
+    _, second = pair
+
+    def leave(_request: httpx.Request) -> None:
+        second.vhosts.pop("b", None)
+        raise httpx.ConnectError("it goes with the vhost")
+
+    network.spoil = leave
+    status, answer = await second.ask("GET", path, token)
+    assert status in {200, 404, 503}, answer
+    assert "b" not in second.vhosts
+    if path == "/echo/a?vhost=b":
+        assert (status, "not served here" in answer["error"]) == (404, True)
+
+
+async def test_of_a_vhost_that_was_left_nobody_is_asked() -> None:
+    gone = leaders.Leaders("r", {})
+    assert (gone.leads("v"), gone.of("v"), gone.is_hopeless("v")) == (False, None, True)
+    assert gone.why("v") == "vhost 'v' is not served here any more"
+    with pytest.raises(leaders.Unsent, match="not served here any more"):
+        await gone.ask("v", Claim("other", "http://other:9719"), Handed("GET", "/api/v1/queues", WHO))
+
+
+async def test_a_vhost_that_was_left_has_no_policies_behind_its_queues(pair: tuple[Replica, Replica]) -> None:
+    first, _ = pair
+    assert policies._contributing(first.context, [("gone", "orders")]) == set()
 
 
 async def test_an_address_of_the_leaders_own_machine_is_not_asked(

@@ -35,7 +35,10 @@ class Doubtful(Exception):
 
 
 class Leaders:
-    """Of the vhosts of one router. `transport`: how others are reached, if not by their address."""
+    """Of the vhosts of one router. `transport`: how others are reached, if not by their address.
+
+    With VHOSTS=* one may be left while a request is about it: nobody leads it then.
+    """
 
     def __init__(
         self,
@@ -54,16 +57,19 @@ class Leaders:
 
     def leads(self, vhost: str) -> bool:
         """Whether this router does."""
-        return self._attendants[vhost].leadership.is_ours
+        runner = self._attendants.get(vhost)
+        return runner is not None and runner.leadership.is_ours
 
     def of(self, vhost: str) -> Claim | None:
         """Another router that leads and can be asked; None: none that is known."""
-        claim = self._attendants[vhost].leadership.leader
+        runner = self._attendants.get(vhost)
+        claim = None if runner is None else runner.leadership.leader
         return claim if claim is not None and claim.url and not self._is_unreachable(claim) else None
 
     def is_hopeless(self, vhost: str) -> bool:
         """Whether nobody can be asked within moments: nobody led for seconds, or whoever does cannot be reached."""
-        runner = self._attendants[vhost]
+        if (runner := self._attendants.get(vhost)) is None:
+            return True
         is_hidden = runner.leadership.leader is not None and self.of(vhost) is None
         return (
             is_hidden or runner.topology is None or not runner.shared_key or runner.leadership.leaderless_s is not None
@@ -71,9 +77,10 @@ class Leaders:
 
     def why(self, vhost: str) -> str:
         """Why nobody can be asked, and for how long."""
-        claim = self._attendants[vhost].leadership.leader
-        if claim is None:
-            return self._attendants[vhost].not_leading()
+        if (runner := self._attendants.get(vhost)) is None:
+            return f"vhost {vhost!r} is not served here any more"
+        if (claim := runner.leadership.leader) is None:
+            return runner.not_leading()
         if not claim.url:
             return f"vhost {vhost!r} is led by router {claim.router_id!r}, which does not say where it can be asked"
         where = "listens on its own machine only; set DLX_ROUTER_HTTP_HOST, or DLX_ROUTER_ADVERTISED_URL, there"
@@ -81,8 +88,9 @@ class Leaders:
 
     async def ask(self, vhost: str, claim: Claim, request: Request, takes: Takes = PLAIN) -> Answered:
         """What the leader answers. Unsent, Doubtful, TooLarge."""
-        key = self._attendants[vhost].shared_key
-        if not key:
+        if (runner := self._attendants.get(vhost)) is None:
+            raise Unsent(self.why(vhost))
+        if not (key := runner.shared_key):
             raise Unsent(f"vhost {vhost!r}: no key is shared any more")  # what is sealed with none is sealed by anybody
         try:
             url = f"{checked(claim.url)}{envelope.PATH}"

@@ -73,7 +73,8 @@ async def _behind(given: Context, who: Caller) -> set[tuple[str | None, str]]:
 def _contributing(given: Context, queues: Iterable[tuple[str, str]]) -> set[tuple[str | None, str]]:
     names: set[tuple[str | None, str]] = set()
     for vhost, queue in queues:
-        attendant = given.attendants[vhost]
+        if (attendant := given.attendants.get(vhost)) is None:
+            continue  # it was left meanwhile
         chain = attendant.policies.chain(vhost=vhost, queue=queue, queue_type=attendant.queue_type(queue))
         names.update((policy.vhost, policy.name) for policy in chain)
     return names

@@ -16,7 +16,7 @@ _UNREAD = (LinkError, ChannelClosed, TimeoutError, OSError)
 
 
 class JournalHosts:
-    """Of one session. /readyz notes while it cannot be read, until it was, or `quiet()`."""
+    """Of one session. /readyz notes while it cannot be read, until it was, at any node, or `quiet()`."""
 
     def __init__(self, hosts: Sequence[Host], vhost: str, readiness: Readiness) -> None:
         self._hosts, self._vhost, self._readiness = hosts, vhost, readiness
@@ -30,6 +30,7 @@ class JournalHosts:
         host = self._hosts[turn % len(self._hosts)]
         try:
             opened = await link(host)
+            opened.on_read = self.quiet  # a canary keeps its connection for as long as it watches
             try:
                 yield opened
             finally:

@@ -95,6 +95,7 @@ async def messages(
     From a time on, which the broker's clock may not have reached, silence is the end too.
     """
     last = await _newest(link, journal)
+    link.on_read()
     if last < 0:
         return
     is_marked = bool(only) and await _marked(journal)

@@ -62,20 +62,37 @@ class AllVhosts:
             await self._look()
 
     async def _look(self) -> None:
+        """Begin what is new and leave what is gone; leaving takes seconds, so behind it is asked again."""
+        while (named := await self._named()) is not None:
+            for vhost in [vhost for vhost in named if vhost not in self._attendants]:
+                self._begin(vhost)
+                log.info("vhost.new", vhost=vhost, fate="it is served from now on")
+            unnamed = [vhost for vhost in self._attendants if vhost not in named]
+            self._note(unnamed)
+            if not await self._leave_gone(unnamed):
+                return
+
+    async def _leave_gone(self, unnamed: Sequence[str]) -> bool:
+        """Whether any of them was left. Each is judged right before: it may be there again since another was left."""
+        is_any = False
+        for vhost in unnamed:
+            if self._attendants[vhost].is_gone:
+                await self._leave(vhost)
+                is_any = True
+                fate = "what lay there went with it; served again if it is made anew"
+                log.warning("vhost.gone", vhost=vhost, fate=fate)
+        return is_any
+
+    async def _named(self) -> list[str] | None:
+        """As the management API names them now; None, and a note, where it does not."""
         try:
             named = await every_vhost(self._management)
         except ManagementError as error:
             self._readiness.note(NOTE, f"VHOSTS=*: whether there are new vhosts is not known: {error}")
             self._once.warn(NOTE, "vhosts.unknown", error=str(error), fate="those that were named are served")
-            return
+            return None
         self._once.healed(NOTE, "vhosts.known")
-        for vhost in [vhost for vhost, runner in self._attendants.items() if vhost not in named and runner.is_gone]:
-            await self._leave(vhost)
-            log.warning("vhost.gone", vhost=vhost, fate="what lay there went with it; served again if it is made anew")
-        for vhost in [vhost for vhost in named if vhost not in self._attendants]:
-            self._begin(vhost)
-            log.info("vhost.new", vhost=vhost, fate="it is served from now on")
-        self._note([vhost for vhost in self._attendants if vhost not in named])
+        return named
 
     def _note(self, unnamed: Sequence[str]) -> None:
         if not unnamed:

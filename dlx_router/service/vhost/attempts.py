@@ -19,7 +19,7 @@ STEADY_S: Final = 30.0
 class Attempts:
     """Of one vhost. `trouble`: what ended the last session, for people; "" before the first that failed.
 
-    `found_no_vhost`: the broker ended it with the word that there is no such vhost.
+    `found_no_vhost`: the broker ended it with the word that there is no such vhost, and has let us in since never.
     """
 
     def __init__(self, vhost: str, readiness: Readiness) -> None:
@@ -44,6 +44,10 @@ class Attempts:
     def forgive(self) -> None:
         """What ended the sessions is gone: the next failure is the first."""
         self._failures = 0
+
+    def reached(self) -> None:
+        """The broker let us in: there is such a vhost now, whatever the last attempt said."""
+        self.found_no_vhost = False
 
     def failed(self, error: Exception, began_s: float) -> None:
         """A session ended that began then, by the monotonic clock. Readiness says so, and the log now and then."""

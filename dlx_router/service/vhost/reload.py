@@ -10,14 +10,16 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, fingerprint, load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind
 from dlx_router.core.target import dead_letter_queue
+from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.routes import Resource, dead_letter_resource
+from dlx_router.service.sources.attach import Wanted
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -28,6 +30,14 @@ TRIES: Final = 5
 SHOWN: Final = 20
 MAX_FORESEEN: Final = 500  # each costs some round trips; beyond, letters find out
 NOTE: Final = "policies"
+
+
+class Revision(NamedTuple):
+    """What a reload brings to a vhost, all of it built. `resting`: the pattern of queues where letters rest."""
+
+    in_force: InForce
+    sources: tuple[Wanted, ...]
+    resting: str
 
 
 class Unsteady(Exception):

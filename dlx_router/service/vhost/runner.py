@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -43,7 +43,7 @@ from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
 from dlx_router.service.vhost.queue_types import QueueTypes
-from dlx_router.service.vhost.reload import foreseen
+from dlx_router.service.vhost.reload import Revision, foreseen
 from dlx_router.service.vhost.session import Limits, Session, Trouble, first_error
 from dlx_router.service.vhost.signing_key import KeyFileError, SigningKey
 from dlx_router.service.vhost.stalls import Stalls
@@ -56,16 +56,6 @@ from dlx_router.telemetry.survey import Seen, Survey
 from dlx_router.telemetry.traces import Traces
 
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
-
-
-class Revision(NamedTuple):
-    """What a reload brings to a vhost, all of it built. `resting`: the pattern of queues where letters rest."""
-
-    in_force: InForce
-    sources: tuple[Wanted, ...]
-    resting: str
-
-
 Beside = tuple[str, Callable[[], Coroutine[Any, Any, None]]]  # a name, and what is looked at while a session lasts
 
 
@@ -145,7 +135,7 @@ class VhostRunner:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the broker said at the last attempt that there is no such vhost, and nothing is attended."""
+        """Whether the broker said at the last attempt that there is no such vhost, and has not let us in since."""
         return self.topology is None and self._attempts.found_no_vhost
 
     def limit_bytes(self, most: int) -> None:
@@ -224,7 +214,10 @@ class VhostRunner:
 
         Without a session only the types of queues are asked for: letters are judged in the next one, and find out then.
         """
-        await self._kinds.ask_for(policies)
+        if self.is_gone:
+            return
+        is_known = self._session is None or self.policies.asks_types  # else what was told last may be of long ago
+        await (self._kinds.renew_for if is_known else self._kinds.ask_for)(policies)
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost, self._kinds.known))
 
@@ -254,6 +247,7 @@ class VhostRunner:
         try:
             await reached(topology, host, others=len(hosts) > 1)
             self._reached = True
+            self._attempts.reached()
             await self._ensure(topology)
             if await self._unreadable.search(*self._place):
                 self._attempts.forgive()

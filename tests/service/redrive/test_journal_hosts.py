@@ -33,6 +33,7 @@ class Link:
 
     def __init__(self, host: Host) -> None:
         self.host, self.is_closed = host, False
+        self.on_read: Callable[[], None] = lambda: None
 
     async def close(self) -> None:
         self.is_closed = True
@@ -46,14 +47,17 @@ class Scene:
         self.hosts = JournalHosts(HOSTS, "v", self.readiness)
         self.readers = asyncio.Barrier(1)  # that are connected at once
 
+    async def connected(self, host: Host) -> Any:
+        self.links.append(Link(host))
+        return self.links[-1]
+
     async def read(self, error: Exception | None = None) -> str:
         """The node that is asked, and answers so."""
 
         async def link(host: Host) -> Any:
             if isinstance(error, LinkError):
                 raise error
-            self.links.append(Link(host))
-            return self.links[-1]
+            return await self.connected(host)
 
         async with self.hosts.reading(link) as opened:
             await self.readers.wait()
@@ -73,6 +77,17 @@ async def test_after_a_failure_the_next_node_is_asked_and_the_note_goes_once_it_
     assert await scene.read() == "c"
     assert (scene.readiness.notes(), scene.readiness.ready) == ([], False)
     assert all(link.is_closed for link in scene.links)
+
+
+async def test_the_note_goes_as_soon_as_it_is_read_however_long_somebody_reads() -> None:
+    """A canary has its connection for as long as it watches, and /readyz said all that time that nothing is read."""
+    scene = Scene()
+    with pytest.raises(ChannelClosed):
+        await scene.read(NO_REPLICA)
+    async with scene.hosts.reading(scene.connected) as opened:
+        assert scene.readiness.notes(), "it is connected, and read nothing yet"
+        opened.on_read()
+        assert scene.readiness.notes() == []
 
 
 async def test_two_that_fail_at_one_node_pass_over_none() -> None:

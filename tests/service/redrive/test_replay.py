@@ -217,6 +217,15 @@ async def test_a_broker_that_is_slow_to_begin_is_not_taken_for_an_empty_journal(
         assert [*await replay.all_tasks(link, leader.journal, KEY, lambda: False)] == ["first"]
 
 
+async def test_whoever_reads_tells_it_before_the_connection_ends(desk: MakeDesk) -> None:
+    leader, reads = desk(), list[bool]()
+    async with leader.session() as link:
+        await task_told(leader, task("first"))
+        link.on_read = lambda: reads.append(True)
+        await replay.flock(link, leader.journal, task("first"))
+        assert reads
+
+
 async def test_a_journal_is_empty_only_where_our_own_mark_is_all_there_is(desk: MakeDesk) -> None:
     leader = desk()
     async with leader.session() as link:

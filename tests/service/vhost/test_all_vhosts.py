@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from dlx_router.broker.answers import LinkError
 from dlx_router.broker.management import ManagementError
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import load_policies
@@ -18,6 +19,7 @@ from dlx_router.core.names import Names
 from dlx_router.service.app import App
 from dlx_router.service.vhost import all_vhosts
 from dlx_router.service.vhost.all_vhosts import AllVhosts
+from dlx_router.service.vhost.attempts import Attempts
 from dlx_router.telemetry.readiness import Readiness
 from tests.broker.scene import user
 from tests.support.bulk import INBOX, PARKING
@@ -43,6 +45,7 @@ class Scene:
         self.readiness = Readiness()
         self.attendants = {vhost: Attendant() for vhost in named}
         self.begun: list[str] = []
+        self.on_left: Callable[[], object] = lambda: None
         self.every = AllVhosts(cast("Any", self), self.readiness, self.attendants, self._begin, self._leave)
 
     async def vhosts(self) -> list[str]:
@@ -58,6 +61,7 @@ class Scene:
     async def _leave(self, vhost: str) -> None:
         await asyncio.sleep(0)
         del self.attendants[vhost]
+        self.on_left()
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,67 @@ async def test_a_look_begins_what_is_new_and_leaves_only_what_the_broker_says_is
     assert scene.begun == sorted({*left} - {"a", "b"})
     notes = scene.readiness.notes()
     assert len(notes) == (not named or not {*left} <= {*named}), notes  # nobody tells, or not of all that are served
+
+
+async def test_a_vhost_that_is_there_again_while_another_is_left_is_not_left() -> None:
+    """It was judged with the first, seconds before its turn: drained with a session, and served by nobody for long."""
+    scene = Scene("a", "b", "c")
+    scene.named = ["c"]
+    for vhost in ("a", "b"):
+        scene.attendants[vhost].is_gone = True
+    attended = scene.attendants["b"]
+
+    def made_anew() -> None:
+        scene.named, attended.is_gone = ["b", "c"], False
+
+    scene.on_left = made_anew
+    await scene.every._look()
+    assert {*scene.attendants} == {"b", "c"}
+    assert scene.attendants["b"] is attended
+    assert (scene.begun, scene.readiness.notes()) == ([], [])
+
+
+async def test_a_vhost_that_is_made_anew_while_it_is_left_is_begun_by_the_same_look() -> None:
+    scene = Scene("a", "b")
+    scene.named, scene.attendants["a"].is_gone = ["b"], True
+    scene.on_left = lambda: setattr(scene, "named", ["a", "b"])
+    await scene.every._look()
+    assert ({*scene.attendants}, scene.begun) == ({"a", "b"}, ["a"])
+
+
+def test_that_there_is_no_such_vhost_holds_until_the_broker_let_us_in() -> None:
+    attempts = Attempts("v", Readiness())
+    attempts.failed(LinkError("NOT_ALLOWED - vhost v not found"), 0.0)
+    assert attempts.found_no_vhost
+    attempts.reached()
+    assert not attempts.found_no_vhost
+
+
+class Failing:
+    """An attendant whose stop is cut short by an error of ours."""
+
+    async def stop(self, _until: float) -> int:
+        raise ZeroDivisionError
+
+    def limit_bytes(self, _most: int) -> None:
+        """It has none."""
+
+
+async def test_a_vhost_whose_leaving_failed_halfway_can_be_served_again(tmp_path: Path) -> None:
+    """Its attendant, which had ended, stayed in the list for as long as the router ran."""
+    (tmp_path / "p.yaml").write_text('{"version": 1, "policies": []}', encoding="utf-8")
+    settings = Settings.load({"amqp_url": "amqp://guest:guest@127.0.0.1:1/", "policies": str(tmp_path)})
+    app = App(settings, load_policies(tmp_path, Names()))
+    app._begin("v")
+    began, app.attendants["v"] = app._running["v"], Failing()  # type: ignore[assignment]  # it is asked for nothing else
+    with pytest.raises(ZeroDivisionError):
+        await app._leave("v")
+    assert began.done()
+    assert not any("'v'" in reason for reason in app.readiness.reasons()), "nothing is said of it"
+    assert (app.attendants, app._key_of("v")) == ({}, b"")
+    app._begin("v")
+    await app._leave("v")
+    assert (app.attendants, app._running, app._over.is_set()) == ({}, {}, False)
 
 
 async def test_nothing_is_served_before_a_vhost_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +269,24 @@ async def test_a_vhost_that_is_made_while_the_router_runs_is_served(vhost: Vhost
             assert await asyncio.to_thread(consistently, both, 1.0), "a list may be a part of all"
     finally:
         other.close()
+
+
+async def test_a_vhost_whose_broker_lets_us_in_is_not_gone(vhost: Vhost, app: App) -> None:
+    """The word of the attempt before held until a session ended, and all that comes before one takes seconds."""
+    runner = app._attendant(vhost.name)
+    runner._attempts.failed(LinkError(f"NOT_ALLOWED - vhost {vhost.name} not found"), 0.0)
+    assert runner.is_gone
+    running = asyncio.create_task(runner.run())
+    try:
+        await soon(lambda: runner.topology)
+        assert not runner._attempts.found_no_vhost
+        await runner.stop(asyncio.get_running_loop().time() + 5)
+        await asyncio.wait([running], timeout=10)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert app.management is not None
+        await app.management.close()
 
 
 async def test_a_vhost_that_is_deleted_and_made_anew_is_served_once(vhost: Vhost, lister: Lister, app: App) -> None:

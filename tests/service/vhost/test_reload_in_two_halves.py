@@ -3,8 +3,11 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import pytest
+
+from dlx_router.broker.answers import LinkError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import load_policies
@@ -37,8 +40,55 @@ class _Unwilling:
         assert self.used
 
 
-def _write(folder: Path, exchange: str) -> None:
-    policy = {"name": "p", "queue": "orders", "definition": {"dead-letter-exchange": exchange}}
+class _Session:
+    """That has what any policies need."""
+
+    def __init__(self) -> None:
+        self.provision = self
+
+    async def prepare(self, _resources: object) -> None:
+        """It is there."""
+
+    def renew(self) -> None:
+        """It is as before."""
+
+    def attend_only(self, _setting: object) -> None:
+        """No queue is attached."""
+
+
+TYPES: Final = {"orders": "quorum"}
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "before", "is_taken"),
+    [
+        ("gone", {}, "queues", True),
+        ("away", TYPES, "queues", True),
+        ("away", {}, "queues", False),
+        ("attended", TYPES, "quorum_queues", True),
+        ("attended", TYPES, "queues", False),  # nobody asked for long, so that may be over
+        ("attended", {}, "quorum_queues", False),
+    ],
+)
+async def test_a_vhost_whose_types_nobody_tells_keeps_no_other_one_from_its_policies(
+    tmp_path: Path, state: str, known: dict[str, str], before: str, *, is_taken: bool
+) -> None:
+    """New policies were refused in all vhosts, whatever was known; also for one that had just been deleted."""
+    _write(tmp_path, "old", **{"apply-to": before})
+    nowhere = {"amqp_url": "amqp://guest:guest@127.0.0.1:1/", "management_url": "http://guest:guest@127.0.0.1:1"}
+    app = App(Settings.load(nowhere | {"policies": str(tmp_path)}), load_policies(tmp_path, Names()))
+    runner = app.attendants["v"] = app._attendant("v")
+    runner._attempts.failed(LinkError("vhost v not found" if state == "gone" else "connection refused"), 0.0)
+    runner._session = _Session() if state == "attended" else None  # type: ignore[assignment]  # asked for nothing else
+    runner._kinds.known = known
+    _write(tmp_path, "new", **{"apply-to": "quorum_queues"})
+    await app._reloader(["v"], asyncio.Event())._reload()
+    assert (app.metrics.reloads["success"], app.metrics.policies_refused) == (is_taken, not is_taken)
+    assert runner._kinds.known == known
+
+
+def _write(folder: Path, exchange: str, **more: str) -> None:
+    policy = {"name": "p", "queue": "orders", "definition": {"dead-letter-exchange": exchange}, **more}
     (folder / "p.yaml").write_text(json.dumps({"version": 1, "policies": [policy]}), encoding="utf-8")
 
 
