@@ -19,11 +19,11 @@ from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.core.policy import PolicySet
 from dlx_router.core.printable import printable_lines
-from dlx_router.provisioning import apply_plan, plan_text
+from dlx_router.provisioning import apply_plan, plan_text, removal
 from dlx_router.provisioning.adopt import adopted
-from dlx_router.provisioning.apply_plan import Remains
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.plan import Plan, as_rows, changes
+from dlx_router.provisioning.removal import Remains
 from dlx_router.provisioning.steps import Step
 from dlx_router.telemetry import logs
 
@@ -80,7 +80,7 @@ class Site:
 
     async def remaining(self, vhost: str) -> Remains:
         """What of ours stands in a vhost, its letters and consumers counted now."""
-        return await apply_plan.remaining(
+        return await removal.remaining(
             self.api,
             self.policies,
             self.names,
@@ -345,16 +345,16 @@ def _nothing_removed() -> int:
 
 async def _destroyed(site: Site, remains: Remains) -> int:
     """Nothing goes with its queue: exchanges go before it, and it is counted again."""
-    await apply_plan.close_inlets(site.api, remains, site.names)
+    await removal.close_inlets(site.api, remains, site.names)
     now = await site.remaining(remains.vhost)
     if now.blockers:
         return _stopped(now, "only that by which they come was removed (policies, delayed exchanges)")
-    await apply_plan.remove_exchanges(site.api, now)
+    await removal.remove_exchanges(site.api, now)
     await asyncio.sleep(FRESH_S)  # what came until then is counted: the number of a moment ago may be of before
     now = await site.remaining(remains.vhost)
     if now.blockers:
         return _stopped(now, "all queues stay, and only policies and exchanges were removed")
-    await apply_plan.remove_rest(site.api, now, site.names)
+    await removal.remove_rest(site.api, now, site.names)
     return output.OK
 
 

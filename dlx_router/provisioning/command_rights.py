@@ -14,7 +14,7 @@ from dlx_router.config.rights.permissions import DEFAULT_EXCHANGE, LOOKS, Grant,
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.provisioning import delayed_exchanges
-from dlx_router.provisioning.apply_plan import known_names
+from dlx_router.provisioning.removal import known_names
 
 
 def needs_of(purpose: Purpose, setup: Setup, vhost: str, delayed: Sequence[Delayed] = ()) -> Grant:

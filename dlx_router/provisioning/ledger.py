@@ -7,9 +7,11 @@ killed in between leaves nothing without an owner.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from dlx_router.core.names import Names
+
+PARAMETERS: Final = "global-parameters"  # of the management API
 
 
 def parameter(names: Names, vhost: str) -> str:

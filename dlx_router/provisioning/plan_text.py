@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from dlx_router.broker.administration import Rule
 from dlx_router.broker.definitions import Exchange, Queue
-from dlx_router.provisioning.apply_plan import Remains
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.plan import Plan
 from dlx_router.provisioning.queue_definition import hop
+from dlx_router.provisioning.removal import Remains
 from dlx_router.provisioning.steps import Action, Step
 
 _MARK: Final = {Action.ADD: "+", Action.CHANGE: "~", Action.REMOVE: "-"}

@@ -22,8 +22,8 @@ from dlx_router.config.language.keys import DEFINITION
 from dlx_router.config.language.value_text import value_text
 from dlx_router.config.policy_files.loader import PolicyErrors
 from dlx_router.core.names import Names
-from dlx_router.provisioning.apply_plan import Remains
 from dlx_router.provisioning.plan import plan
+from dlx_router.provisioning.removal import Remains
 from tests.cli import recorded
 from tests.cli.recorded import DRY, GRAVE, GROUP, LETTER, QUEUE, STOPPED, TASK
 from tests.cli.test_cli import Done, dlx_router

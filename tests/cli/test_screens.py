@@ -28,8 +28,8 @@ from dlx_router.cli.main import main
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.config.webhooks.endpoint import Endpoint
 from dlx_router.core.names import Names
-from dlx_router.provisioning.apply_plan import Remains
 from dlx_router.provisioning.plan import plan
+from dlx_router.provisioning.removal import Remains
 from dlx_router.webhooks.sender import Answer
 from tests.cli import recorded
 from tests.cli.recorded import AUDITS, BEFORE, DRY, GRAVE, GROUP, LETTER, LONG, OTHER, QUEUE, STOPPED, TASK, Terminal

@@ -14,9 +14,9 @@ from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import ledger
-from dlx_router.provisioning.apply_plan import Counts, Remains, remaining
 from dlx_router.provisioning.dead_letter_destinations import letters
 from dlx_router.provisioning.plan import UNCOUNTED, plan
+from dlx_router.provisioning.removal import Counts, Remains, remaining
 from dlx_router.provisioning.uncounted import none_pending
 from tests.provisioning.test_provision import Commands
 from tests.support.client import Client

@@ -11,7 +11,7 @@ from dlx_router.config.rights.permissions import Grant, Setup
 from dlx_router.config.rights.purpose import POLICYMAKER, Purpose
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet, Source
-from dlx_router.provisioning import apply_plan
+from dlx_router.provisioning import apply_plan, removal
 from dlx_router.provisioning.command_rights import needs_of
 from tests.security.conftest import Admit, allow, rights_of
 from tests.security.test_other_commands import as_user, uncounted
@@ -32,10 +32,10 @@ async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> st
             changes = await apply_plan.planned(api, none, names, vhost.name, journal=True, delayed=[ENTRY])
             await apply_plan.apply(api, changes, names)
         else:
-            remains = await apply_plan.remaining(api, none, names, vhost.name, uncounted)
-            await apply_plan.close_inlets(api, remains, names)
-            await apply_plan.remove_exchanges(api, remains)
-            await apply_plan.remove_rest(api, remains, names)
+            remains = await removal.remaining(api, none, names, vhost.name, uncounted)
+            await removal.close_inlets(api, remains, names)
+            await removal.remove_exchanges(api, remains)
+            await removal.remove_rest(api, remains, names)
     except ManagementError as error:
         return str(error)
     finally:

@@ -14,7 +14,7 @@ from dlx_router.config.rights.permissions import Grant, Need, Setup
 from dlx_router.config.rights.purpose import POLICYMAKER, Purpose
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import apply_plan
+from dlx_router.provisioning import apply_plan, removal
 from dlx_router.provisioning.command_rights import needs_of
 from tests.cli.test_cli import Done, in_a_process
 from tests.security.conftest import Admit, allow, rights_of, url_for
@@ -94,9 +94,9 @@ async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> st
         if purpose is Purpose.APPLY:
             await apply_plan.apply(api, await apply_plan.planned(api, without, names, vhost.name, journal=True), names)
         else:
-            remains = await apply_plan.remaining(api, without, names, vhost.name, uncounted)
-            await apply_plan.remove_exchanges(api, remains)
-            await apply_plan.remove_rest(api, remains, names)
+            remains = await removal.remaining(api, without, names, vhost.name, uncounted)
+            await removal.remove_exchanges(api, remains)
+            await removal.remove_rest(api, remains, names)
     except ManagementError as error:
         return str(error)
     finally:
