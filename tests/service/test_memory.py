@@ -51,6 +51,7 @@ policies:
 CACHES: Final = {
     "config/language/conditions.py:_environment": "no argument",
     "config/language/conditions.py:_error_type": "no argument",
+    "config/language/conditions.py:_kinds": "no argument",
     "console/zones.py:_by_word": "no argument",
     "console/zones.py:names": "no argument",
     "wire/frames.py:lenient": "classes of pamqp, named in our source",
