@@ -14,15 +14,13 @@ TEST: Final = "tests/redrive/test_edit.py::test_x[-late]"
 @pytest.mark.parametrize("slow", [True, False])
 def test_of_many_seeds_each_version_has_its_share(slow: bool) -> None:  # noqa: FBT001 - a parameter of the test
     drawn = Counter(version for seed in range(3000) for version in versions(TEST, NAMED, slow=slow, seed=seed))
-    least = 900 if slow else 1400
     assert set(drawn) == {*NAMED}
-    assert min(drawn.values()) >= least, drawn
+    assert min(drawn.values()) >= 900, drawn
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_quick_test_runs_on_the_newest_and_another_a_slow_one_on_one(seed: int) -> None:
-    quick, slow = (versions(TEST, NAMED, slow=slow, seed=seed) for slow in (False, True))
-    assert (len(quick), quick[-1], len(slow)) == (2, "4.3", 1)
+def test_a_test_runs_on_one(seed: int) -> None:
+    assert [len(versions(TEST, NAMED, slow=slow, seed=seed)) for slow in (False, True)] == [1, 1]
     assert versions(TEST, ["4.0"], slow=True, seed=seed) == ["4.0"]
 
 
