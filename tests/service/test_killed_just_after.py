@@ -46,7 +46,7 @@ def test_the_first_letters_of_a_new_queue_survive(
             amqp.publish(str(number), key="shop")
         for _ in range(LETTERS):
             amqp.fail("shop")
-        eventually(lambda: amqp.depth(place) == LETTERS, within=10)
+        eventually(lambda: amqp.exists(place) and amqp.depth(place) == LETTERS, within=20)
     own_broker.kill()
     own_broker.start()
     router.await_ready(60)

@@ -25,6 +25,7 @@ from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tools import brokers
 
+pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Router]
 DRAIN_S: Final = 5
 N: Final = 300
