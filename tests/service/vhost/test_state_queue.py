@@ -227,7 +227,7 @@ def test_a_lost_leader_is_a_note_then_not_ready_and_is_taken_up_again(
         eventually(lambda: "nobody leads" in router.ask("/readyz")[1])
         assert router.ask("/readyz")[0] == 200
         thief.connection.process_data_events()
-        eventually(lambda: router.ask("/readyz")[0] == 503, within=30)
+        eventually(lambda: router.ask("/readyz")[0] == 503, within=60)
         assert "does not answer as a router with the same key does" in router.ask("/readyz")[1]
         thief.connection.process_data_events()
     eventually(lambda: leads(router) and router.ask("/readyz")[0] == 200, within=10)
