@@ -19,7 +19,6 @@ from dlx_router.core.condition import Condition, ConditionFailed, View
 MAX_CHARS: Final = 2000
 TEXTS: Final = ("reason", "cause", "queue", "exchange", "routing_key", "vhost", "content_type")
 NUMBERS: Final = ("attempts", "redrives", "age", "size")
-FUNCTIONS: Final = ("header", "body")
 _ERRORS: Final = (RuntimeError, ValueError, TypeError, UnicodeError)
 _STRING: Final = r"[rR]?(?:\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
 _TOKENS: Final = re.compile(rf"(?P<gap>\s+|//[^\n]*)|(?P<text>{_STRING})|(?P<word>[A-Za-z_]\w*)|(?P<mark>.)", re.DOTALL)
@@ -102,23 +101,22 @@ def _compiled(text: str, tokens: Sequence[_Token], headers: Iterable[str], point
     prefix = "_v"
     while any(token.text.startswith(prefix) for token in tokens):
         prefix += "_"
-    calls = [("header", name) for name in headers] + [("body", pointer) for pointer in pointers]
-    names = {call: f"{prefix}{number}" for number, call in enumerate(calls)}
-    kinds = {name: cel.Type.STRING if call[0] == "header" else cel.Type.DYN for call, name in names.items()}
-    expression = cel.NewEnv(variables=_kinds() | kinds, functions=[]).compile(_with_variables(text, tokens, names))
-    of = {
-        function: {variable: argument for (called, argument), variable in names.items() if called == function}
-        for function in FUNCTIONS
+    variables = {
+        "header": {name: f"{prefix}h{number}" for number, name in enumerate(headers)},
+        "body": {pointer: f"{prefix}b{number}" for number, pointer in enumerate(pointers)},
     }
-    return _Compiled(expression, of["header"], of["body"])
+    of_headers, of_pointers = ({variable: of for of, variable in names.items()} for names in variables.values())
+    kinds = dict.fromkeys(of_headers, cel.Type.STRING) | dict.fromkeys(of_pointers, cel.Type.DYN)
+    environment = cel.NewEnv(variables=_kinds() | kinds, functions=[])
+    return _Compiled(environment.compile(_with_variables(text, tokens, variables)), of_headers, of_pointers)
 
 
-def _with_variables(text: str, tokens: Sequence[_Token], names: Mapping[tuple[str, str], str]) -> str:
+def _with_variables(text: str, tokens: Sequence[_Token], variables: Mapping[str, Mapping[str, str]]) -> str:
     """The expression with a variable for each call, which ends with the second token behind its name."""
     parts, end = [], 0
     for at, token in enumerate(tokens[:-3]):
-        if token.kind == "word" and token.text in FUNCTIONS and tokens[at + 1].text == "(":
-            parts += [text[end : token.at], names[token.text, _read(tokens[at + 2].text)]]
+        if token.kind == "word" and token.text in variables and tokens[at + 1].text == "(":
+            parts += [text[end : token.at], variables[token.text][_read(tokens[at + 2].text)]]
             end = tokens[at + 3].at + 1
     return "".join([*parts, text[end:]])
 
