@@ -1,7 +1,6 @@
 """Delayed exchanges: apply makes them, destroy takes them away again, and never what waits or what is not ours."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -10,7 +9,6 @@ from tests.provisioning.test_provision import Commands
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
-from tests.support.vhost import Vhost
 
 POLICIES: Final = """version: 1
 delayed:
@@ -20,8 +18,7 @@ QUEUE: Final = "dlx-router.delayed.shop.delayed"
 
 
 @pytest.fixture
-def shop(vhost: Vhost, tmp_path: Path) -> Commands:
-    commands = Commands(vhost, tmp_path)
+def shop(commands: Commands) -> Commands:
     commands.write(POLICIES)
     return commands
 

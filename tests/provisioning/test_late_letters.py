@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,16 +15,14 @@ from tests.provisioning.test_provision import INBOX, Commands
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.serving import serving
-from tests.support.vhost import Vhost
 
 POLICY: Final = "version: 1\npolicies: [{name: a, match: 'orders.#', definition: {max-delivery-attempts: 1}}]\n"
 
 
 @pytest.fixture
-def commands(vhost: Vhost, tmp_path: Path) -> Commands:
-    runner = Commands(vhost, tmp_path)
-    runner.write(POLICY)
-    return runner
+def commands(commands: Commands) -> Commands:
+    commands.write(POLICY)
+    return commands
 
 
 class Relay(ThreadingHTTPServer):

@@ -1,6 +1,5 @@
 """Expressions that only RabbitMQ reads, that it reads as bytes, or that it refuses: plan and apply on a real broker."""
 
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -8,7 +7,6 @@ import pytest
 
 from tests.provisioning.test_provision import INBOX, Commands
 from tests.support.eventually import eventually
-from tests.support.vhost import Vhost
 
 ODD: Final = r"""version: 1
 policies:
@@ -29,11 +27,6 @@ policies:
 """
 SAFE: Final = {"dead-letter-exchange": INBOX, "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
 HOUR_MS: Final = 3_600_000
-
-
-@pytest.fixture
-def commands(vhost: Vhost, tmp_path: Path) -> Commands:
-    return Commands(vhost, tmp_path)
 
 
 def stands(commands: Commands, *queues: str) -> None:

@@ -1,6 +1,5 @@
 """The keys for which RabbitMQ skips a policy on a type of queue: as each broker has them, and what plan makes of it."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +13,6 @@ from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import desired
 from tests.provisioning.test_provision import INBOX, Commands
 from tests.support.eventually import eventually
-from tests.support.vhost import Vhost
-
-
-@pytest.fixture
-def commands(vhost: Vhost, tmp_path: Path) -> Commands:
-    return Commands(vhost, tmp_path)
-
 
 SKIPPED = [
     ("classic", "max-in-memory-length", (4, 0), True), ("classic", "max-in-memory-bytes", (4, 3), True),

@@ -100,11 +100,6 @@ class Commands:
 
 
 @pytest.fixture
-def commands(vhost: Vhost, tmp_path: Path) -> Commands:
-    return Commands(vhost, tmp_path)
-
-
-@pytest.fixture
 def shop(commands: Commands) -> Commands:
     """Queues of every kind, and a policy of somebody else's."""
     commands.declare("orders.new", queue_type="quorum")

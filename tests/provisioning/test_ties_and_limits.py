@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,16 +18,10 @@ from tests.provisioning.test_patterns import FOREIGN, SETS, STANDING
 from tests.provisioning.test_provision import INBOX, Commands
 from tests.support.client import Client
 from tests.support.eventually import eventually
-from tests.support.vhost import Vhost
 
 NAMES = Names()
 SAFE = {"dead-letter-exchange": INBOX, "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
 LOSSY = {"dead-letter-exchange": INBOX}
-
-
-@pytest.fixture
-def commands(vhost: Vhost, tmp_path: Path) -> Commands:
-    return Commands(vhost, tmp_path)
 
 
 def policy(name: str, text: str, *, inherit: bool = True, **keys: Any) -> Policy:

@@ -5,7 +5,6 @@ import os
 import pty
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -13,17 +12,15 @@ from tests.provisioning.test_provision import Commands
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
-from tests.support.vhost import Vhost
 
 POLICY = "version: 1\npolicies: [{name: a, match: 'orders.#', definition: {max-delivery-attempts: 1}}]\n"
 JOURNAL = "dlx-router.journal"
 
 
 @pytest.fixture
-def commands(vhost: Vhost, tmp_path: Path) -> Commands:
-    runner = Commands(vhost, tmp_path)
-    runner.write(POLICY)
-    return runner
+def commands(commands: Commands) -> Commands:
+    commands.write(POLICY)
+    return commands
 
 
 def at_terminal(commands: Commands, answer: str, *args: str) -> tuple[int, str]:

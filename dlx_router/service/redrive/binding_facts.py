@@ -58,29 +58,23 @@ async def facts_of(context: TaskContext, queue: str) -> Mapping[str, Any]:
         return {}
 
 
-async def holding_of(context: TaskContext, link: Link, queue: str) -> Holding:
-    """How letters that stay are held. Stopped: it is no queue that letters can be taken from."""
+async def see_to_holding(context: TaskContext, link: Link, queue: str, *, sifting: bool) -> float:
+    """How long (s) a look may hold letters of this queue: then the broker would soon end its consumer.
+
+    Stopped where nothing can be taken, or, `sifting`, letters that stay could be ended by being looked at.
+    """
     facts = await facts_of(context, queue)
-    kind = facts.get("type")
+    kind, version = facts.get("type"), version_of(link)
     if kind == STREAM:
         raise Stopped(f"{queue!r} is a stream: nothing can be taken from it")
-    return holding(kind, version_of(link), number_of(facts, "delivery-limit"), limit_known=bool(facts))
-
-
-async def longest_look_s(context: TaskContext, link: Link, queue: str) -> float:
-    """How long a look may hold letters of this queue: then the broker would soon end its consumer."""
-    facts = await facts_of(context, queue)
-    own_ms = number_of(facts, "consumer-timeout")
-    return min(MOST_S, longest_s(facts.get("type"), version_of(link), timeout_ms=own_ms, expires_ms=None))
-
-
-async def see_to_holding(context: TaskContext, link: Link, queue: str, *, sifting: bool) -> None:
-    """Stopped where nothing can be taken, or, `sifting`, letters that stay could be ended by being looked at."""
-    if await holding_of(context, link, queue) is Holding.ASIDE and sifting:
+    held = holding(kind, version, number_of(facts, "delivery-limit"), limit_known=bool(facts))
+    if held is Holding.ASIDE and sifting:
         raise Stopped(
             f"{queue!r} counts each look as a delivery, and could end letters by it: raise its delivery-limit by a "
             "policy, set MANAGEMENT_URL where it is a classic queue, or redrive all of it"
         )
+    own_ms = number_of(facts, "consumer-timeout")
+    return min(MOST_S, longest_s(kind, version, timeout_ms=own_ms, expires_ms=None))
 
 
 async def depth_of(context: TaskContext, queue: str) -> int:

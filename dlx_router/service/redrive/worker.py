@@ -28,7 +28,7 @@ from dlx_router.redrive.task import Task
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
-from dlx_router.service.redrive.binding_facts import depth_of, longest_look_s, ready_in, see_to_holding, version_of
+from dlx_router.service.redrive.binding_facts import depth_of, ready_in, see_to_holding, version_of
 from dlx_router.service.redrive.bindings import Bindings
 from dlx_router.service.redrive.buffer import ReadAhead
 from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
@@ -133,8 +133,7 @@ class TaskWorker:
     async def _connected(self) -> End:
         self._in_use = InUse(lambda: self._out, self._context.names, self._lock_lost)
         await self._sender.open(self._out)
-        await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=self._sifting)
-        self._most_s = await longest_look_s(self._context, self._link, self.task.spec.queue)
+        self._most_s = await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=self._sifting)
         await self._ways.see_to_destination()
         while True:
             end = await self._look()

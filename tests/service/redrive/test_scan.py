@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.names import Names
 from dlx_router.redrive.task import Spec, Task
-from dlx_router.service.redrive.binding_facts import SURE_S, depth_of, longest_look_s
+from dlx_router.service.redrive.binding_facts import SURE_S, depth_of, see_to_holding
 from dlx_router.service.redrive.scan_pass import AGAIN_S, HOLD_S, MOST_S, QUIET_S, HoldLimit, Over, ScanPass
 from dlx_router.service.redrive.worker import End, TaskWorker
 
@@ -214,6 +214,6 @@ async def test_a_look_ends_before_the_broker_ends_its_consumer(
 
     context: Any = SimpleNamespace(management=SimpleNamespace(queue_facts=facts), login=SimpleNamespace(vhost="/"))
     link: Any = SimpleNamespace(server={"version": version})
-    assert await longest_look_s(context, link, "DLQ") == most_s
+    assert await see_to_holding(context, link, "DLQ", sifting=True) == most_s
     limit = HoldLimit(10, 0, 1000.0, paced=False, most_s=most_s)
     assert [limit.is_spent(1000.0 + most_s), limit.is_spent(1001.0 + most_s)] == [False, True]
