@@ -7,6 +7,7 @@ import pytest
 from tools import brokers
 from tools.bench.wire import BenchError
 from tools.chaos.page_sections import with_section
+from tools.scale import soak_pieces
 from tools.scale.bench import Died, Row
 from tools.scale.run import PAGE, ROWS, main, section
 
@@ -65,3 +66,19 @@ def test_letters_die_at_the_queues_that_are_named() -> None:
     assert b"wq0002" in letters(1)[0]
     with pytest.raises(BenchError, match="must have 6 characters"):
         Died("longer-name")(0)
+
+
+def test_pieces_of_a_soak_tell_their_versions_and_rates_and_one_that_grew_is_not_within_its_limit() -> None:
+    flat = {
+        "date": "2026-11-26", "version": "4.3.6", "minutes": 120.0, "rate": 150.0, "letters": 1_000_000, "lost": 0,
+        "reconnects": 300, "reloads": 119, "rss_mb": [90.0, 101.25, 101.0], "broken": [],
+    }  # fmt: skip
+    grew = flat | {"version": "3.10.8", "lost": 1, "broken": ["rss_mb grew: 101 → 140"]}
+    rows = {row.what: row for row in soak_pieces.rows([flat, grew])}
+    assert rows["pieces, minutes together"].found == "2, 240"
+    assert rows["letters published"].found == "2,000,000"
+    assert (rows["letters lost"].found, rows["letters lost"].ok) == ("1", False)
+    first = rows["piece 1, 2026-11-26, RabbitMQ 4.3.6, 120 minutes at 150/s: memory by thirds"]
+    assert first == (first.what, "90.0 → 101.2 → 101.0 MB, flat", True)
+    second = rows["piece 2, 2026-11-26, RabbitMQ 3.10.8, 120 minutes at 150/s: memory by thirds"]
+    assert (second.found.endswith("rss_mb grew: 101 → 140"), second.ok) == (True, False)

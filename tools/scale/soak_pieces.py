@@ -4,7 +4,7 @@ The file lies beside the page, so that pieces of several days and clones make on
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,24 +21,31 @@ def measure(bench: Bench) -> Iterator[Row]:
     rate = float(bench.options.get("rate", FAST))
     soak = run(Soak(bench.version, float(bench.size), rate), bench.folder)
     _keep(pieces, soak)
-    records = [json.loads(line) for line in pieces.read_text(encoding="utf-8").splitlines()]
+    yield from rows([json.loads(line) for line in pieces.read_text(encoding="utf-8").splitlines()])
+
+
+def rows(records: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    """All pieces together, then each by itself."""
     yield Row("pieces, minutes together", f"{len(records)}, {sum(record['minutes'] for record in records):g}")
-    yield Row("letters published", f"{sum(record['letters'] for record in records):,} at {rate:g}/s")
-    lost = sum(record["lost"] for record in records)
+    yield Row("letters published", f"{_sum(records, 'letters'):,}")
+    lost = _sum(records, "lost")
     yield Row("letters lost", f"{lost}", lost == 0)
     yield Row("connections broken, policies read again", f"{_sum(records, 'reconnects')}, {_sum(records, 'reloads')}")
-    for at, record in enumerate(records, 1):
-        shown = " → ".join(f"{value:.1f}" for value in record["rss_mb"])
+    for number, record in enumerate(records, 1):
+        load = f"{record['minutes']:g} minutes at {record['rate']:g}/s"
+        thirds = " → ".join(f"{value:.1f}" for value in record["rss_mb"])
         broken = "; ".join(record["broken"])
-        yield Row(f"piece {at}, {record['date']}: memory by thirds", f"{shown} MB, {broken or 'flat'}", not broken)
+        what = f"piece {number}, {record['date']}, RabbitMQ {record['version']}, {load}: memory by thirds"
+        yield Row(what, f"{thirds} MB, {broken or 'flat'}", not broken)
 
 
 def _keep(pieces: Path, soak: Soak) -> None:
     assert soak.report is not None
     memory = next(trend for trend in soak.trends if trend.measure == "rss_mb")
     piece = {
-        "date": soak.date, "minutes": soak.minutes, "rate": soak.rate, "letters": soak.report.verdict.letters,
-        "lost": soak.report.verdict.lost, "reconnects": soak.reconnects, "reloads": soak.reloads,
+        "date": soak.date, "version": soak.report.version, "minutes": soak.minutes, "rate": soak.rate,
+        "letters": soak.report.verdict.letters, "lost": soak.report.verdict.lost,
+        "reconnects": soak.reconnects, "reloads": soak.reloads,
         "rss_mb": memory.thirds, "broken": soak.broken,
     }  # fmt: skip
     pieces.parent.mkdir(parents=True, exist_ok=True)
@@ -46,5 +53,5 @@ def _keep(pieces: Path, soak: Soak) -> None:
         file.write(json.dumps(piece) + "\n")
 
 
-def _sum(records: list[dict[str, Any]], name: str) -> int:
+def _sum(records: Sequence[Mapping[str, Any]], name: str) -> int:
     return sum(int(record[name]) for record in records)

@@ -68,6 +68,10 @@ class Context:
         """The vhosts that are served and may be seen."""
         return [vhost for vhost in self.attendants if who.may_see(vhost)]
 
+    def visible_led(self, who: Caller) -> list[str]:
+        """Those of them whose leader this router is now."""
+        return [vhost for vhost in self.visible(who) if self.attendants[vhost].leadership.is_ours]
+
     def led(self, vhost: str, who: Caller) -> VhostRunner:
         """As `attendant`; 503 where another router has the leader's duties."""
         attendant = self.attendant(vhost, who)

@@ -126,13 +126,14 @@ async def rebuild(given: Given, who: Admin) -> Response:
     index = given.index
     if index is None or who.is_limited:
         raise refuse(503 if index is None else 403, "no index here" if index is None else "not for a limited token")
-    led = [vhost for vhost in given.visible(who) if given.attendants[vhost].leadership.is_ours]
+    led = given.visible_led(who)
     if not led and (others := given.visible(who)):
         raise NotLed(
             others[0], given.attendants[others[0]].not_leading()
         )  # an index that stands still is asked for nothing
     for vhost in led:
-        await given.audit(who, vhost, "index.rebuild", {})
+        if vhost in given.visible_led(who):  # while others were audited it may have been left
+            await given.audit(who, vhost, "index.rebuild", {})
     index.rebuild()
     answer = await status(given, who)
     answer.status_code = 202

@@ -127,7 +127,7 @@ async def share(given: Given, who: Operator, group_id: GroupId, wanted: NewStatu
 async def revoke(given: Given, who: Operator, group_id: GroupId) -> Response:
     """The link shows nothing any more; the answer is what the page was."""
     known = await _of_group(given, who, group_id)
-    for vhost in [vhost for vhost, _ in known] or _led(given, who):
+    for vhost in [vhost for vhost, _ in known] or given.visible_led(who):
         await _STATE.await_caught_up(given, vhost)  # else a page that is yet to be read would be shown again
     async with _STATE.changing(given):
         gone = await _of_group(given, who, group_id)
@@ -142,7 +142,7 @@ async def revoke(given: Given, who: Operator, group_id: GroupId) -> Response:
 async def public_status(given: Given, who: Viewer, token: Annotated[str, Path(max_length=64)]) -> Response:
     """What the page of this link shows. It asks for no token of the API; a link that is not valid is 404."""
     sees_of(given, who)
-    led = _led(given, who) if given.has_console else []
+    led = given.visible_led(who) if given.has_console else []
     known = [vhost for vhost in led if given.index is None or given.index.has_caught_up(vhost)]
     for vhost in known:
         if (status := await public.status(given, vhost, digest_of(token))) is not None:
@@ -159,7 +159,7 @@ async def _row_to_share(given: Context, who: Caller, group_id: str) -> dict[str,
     except HTTPException as error:
         if error.status_code != NOT_FOUND:
             raise
-    for vhost in _led(given, who):
+    for vhost in given.visible_led(who):
         await _STATE.await_caught_up(given, vhost)
     return await group_row(given, who, group_id)
 
@@ -188,17 +188,13 @@ def _check(known: status_pages.Left, made: SharedPage, vhost: str) -> None:
 async def _visible(given: Context, who: Caller) -> list[tuple[str, SharedPage]]:
     """The pages of the vhosts that this router leads and whose queues this caller may see."""
     sees = sees_of(given, who)
-    known = [(vhost, page) for vhost in _led(given, who) for page in (await _STATE.known(given, vhost)).listed()]
+    known = [(vhost, page) for vhost in given.visible_led(who) for page in (await _STATE.known(given, vhost)).listed()]
     return [(vhost, page) for vhost, page in known if sees(vhost, page.queue)]
 
 
 async def _of_group(given: Context, who: Caller, group_id: str) -> list[tuple[str, SharedPage]]:
     """The pages of a group, also of one that the index has forgotten: its link is valid until it is revoked."""
     return [(vhost, page) for vhost, page in await _visible(given, who) if page.group == group_id]
-
-
-def _led(given: Context, who: Caller) -> list[str]:
-    return [vhost for vhost in given.visible(who) if given.attendants[vhost].leadership.is_ours]
 
 
 def _whose(group: str, vhost: str, queue: str) -> dict[str, str]:

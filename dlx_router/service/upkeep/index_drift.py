@@ -80,7 +80,7 @@ class IndexDrift:
         vhost, topology = attendant.vhost, attendant.topology
         try:
             if attendant.leadership.is_ours and topology is not None:
-                await self._look(vhost, topology, places)
+                await self._look(attendant, topology, places)
                 self._once.healed(vhost, "index.drift", vhost=vhost, fate="depths are known again")
                 return
             why = ""  # who leads looks, and that there is no connection is told by others
@@ -104,12 +104,12 @@ class IndexDrift:
             for place in [place for place in kept if place not in places]:
                 del kept[place]
 
-    async def _look(self, vhost: str, topology: Topology, places: Iterable[Mapping[str, Any]]) -> None:
-        now = wall_ms()
+    async def _look(self, attendant: VhostRunner, topology: Topology, places: Iterable[Mapping[str, Any]]) -> None:
+        vhost, now = attendant.vhost, wall_ms()
         named = {_key(row): await self._queue(row) for row in places}
         queues = {queue for queue in named.values() if queue is not None}
         resting = queues - self._missing.due(vhost, queues)
-        counts = await self._counted(vhost, topology, queues - resting)
+        counts = await self._counted(attendant, topology, queues - resting)
         for place, queue in named.items():
             if queue in resting:
                 continue  # it does not exist, as was concluded, and is looked for again later
@@ -126,14 +126,16 @@ class IndexDrift:
         bound = await self._management.bound_queues(place["vhost"], place["exchange"], place["routing_key"])
         return bound[0] if bound is not None and len(bound) == 1 else None
 
-    async def _counted(self, vhost: str, topology: Topology, queues: set[str]) -> dict[str, tuple[int | None, bool]]:
+    async def _counted(
+        self, attendant: VhostRunner, topology: Topology, queues: set[str]
+    ) -> dict[str, tuple[int | None, bool]]:
         """Messages of each queue, and whether none is out with a consumer.
 
         A queue whose node starts, or has no majority, is said to be empty by a passive look: where the management API
         can be asked, 0 has to be its word too, and that there is no such queue.
         """
         counts: dict[str, tuple[int | None, bool]] = {}
-        leased = self._attendants[vhost].leases.queues  # unacknowledged, and nobody's consumer
+        vhost, leased = attendant.vhost, attendant.leases.queues  # unacknowledged, and nobody's consumer
         seen = await topology.queue_counts(queues)
         for queue, (ready, consumers) in seen.counts.items():
             counts[queue] = (ready, consumers == 0 and queue not in leased)
