@@ -10,6 +10,7 @@ import pytest
 from dlx_router.spark.archive.layout import Archive, Entry
 from tests.journal.journal_samples import line
 from tests.spark.conftest import NAME, Stream
+from tests.support.version_draw import drawn
 from tools import brokers
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +78,7 @@ def test_one_machine_needs_no_java_to_ingest(newest: brokers.Broker, stream: Str
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("how", [(), ("--master", "local[2,4]")])
+@pytest.mark.parametrize("how", drawn([(), ("--master", "local[2,4]")]))
 def test_killed_three_times_nothing_is_lost_and_nothing_is_there_twice(
     newest: brokers.Broker, how: tuple[str, ...]
 ) -> None:

@@ -13,6 +13,7 @@ from dlx_router.spark.archive.reading import read
 from dlx_router.spark.tables.database import fold
 from tests.spark.analyses.test_report_engines import journal
 from tests.spark.test_compact import Book
+from tests.support.version_draw import drawn
 from tools.pipeline.week import MONDAY_MS
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def rows(spark: "SparkSession", root: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", drawn([1, 2, 3]))
 def test_both_make_the_same_days(spark: "SparkSession", tmp_path: Path, seed: int) -> None:
     book, lines = Book(spark, tmp_path / "archive"), journal(seed)
     book.put(*lines[: len(lines) // 2], *lines[:20])

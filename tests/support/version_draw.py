@@ -1,4 +1,4 @@
-"""On which of the named brokers a test runs, where a run has not the time for all: `make test ALL=1`.
+"""What a run draws where it has not the time for all: of the named brokers, of a test's seeds: `make test ALL=1`.
 
 The draw is by a seed that the run prints; DLX_ROUTER_TEST_SEED=1234 has the same again.
 """
@@ -6,9 +6,12 @@ The draw is by a seed that the run prints; DLX_ROUTER_TEST_SEED=1234 has the sam
 import os
 import random
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 from zlib import crc32
 
+from tests.support.thoroughness import NIGHT, THOROUGH
+
+T = TypeVar("T")
 SEED: Final = int(os.environ.setdefault("DLX_ROUTER_TEST_SEED", str(random.SystemRandom().randrange(10_000))))
 # What these look at is where versions of RabbitMQ differ.
 EVERYWHERE: Final = (
@@ -30,3 +33,8 @@ def versions(test: str, named: Sequence[str], *, slow: bool, seed: int) -> list[
     if not test.startswith(EVERYWHERE):
         return [named[number % len(named)]]
     return [named[number % (len(named) - 1)], named[-1]] if slow else [*named]
+
+
+def drawn(several: Sequence[T]) -> list[T]:
+    """One of them, for a test that takes a minute with each: by the run's seed. All of them in a night's run."""
+    return [*several] if THOROUGH >= NIGHT else [several[SEED % len(several)]]

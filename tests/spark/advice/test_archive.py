@@ -22,7 +22,7 @@ from dlx_router.spark.backtest.replay import files_of, judge_of
 from dlx_router.spark.recovery_windows import quiet_of
 from tests.spark.advice.counted import counted
 from tests.spark.rows import AS_OF_MS, archived
-from tests.support.thoroughness import THOROUGH
+from tests.support.version_draw import drawn
 from tools.pipeline import causes, week
 from tools.pipeline import known_best as weeks
 
@@ -136,7 +136,7 @@ def advised(spark: SparkSession, chosen: Sequence[weeks.Week], letters: int, see
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 1 + min(2, THOROUGH)))
+@pytest.mark.parametrize("seed", drawn([1, 2]))
 def test_from_a_journal_too_the_advice_costs_at_most_a_tenth_more_than_the_best(
     spark: SparkSession, seed: int, tmp_path: Path
 ) -> None:

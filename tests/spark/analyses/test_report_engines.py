@@ -31,7 +31,7 @@ from dlx_router.spark.tables.database import fold
 from tests.spark.rows import AS_OF_MS
 from tests.spark.tables.scene import Written, event
 from tests.spark.test_compact import Book
-from tests.support.thoroughness import THOROUGH
+from tests.support.version_draw import drawn
 from tools.pipeline import week
 from tools.pipeline.week import MONDAY_MS
 
@@ -124,7 +124,7 @@ def journal(seed: int) -> list[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 1 + min(3, THOROUGH)))
+@pytest.mark.parametrize("seed", drawn([1, 2, 3]))
 def test_both_say_the_same_of_a_journal_that_chance_wrote(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     book, lines = Book(spark, tmp_path / "archive"), journal(seed)
     book.put(*lines[: len(lines) // 2], *lines[:20])
