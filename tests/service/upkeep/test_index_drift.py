@@ -106,15 +106,15 @@ class Scene:
         self.topology, self.management = Counting(*where(vhost), None, NAMES), Management(api.url)
         leads = SimpleNamespace(is_ours=True)
         leases = SimpleNamespace(queues=set())
-        self.attendant = SimpleNamespace(vhost=vhost.name, leadership=leads, topology=self.topology, leases=leases)
+        self.attendant: Any = SimpleNamespace(vhost=vhost.name, leadership=leads, topology=self.topology, leases=leases)
         index: Any = SimpleNamespace(
             reader=SimpleNamespace(places=lambda: self.places),
             status={"vhosts": {vhost.name: {"state": "current"}}},
             emptied=lambda _vhost, exchange, _key, _until: self.emptied.append(exchange),
         )
-        attendants: Any = {vhost.name: self.attendant}
-        self.drift = index_drift.IndexDrift(index, attendants, self.management)
-        self.unaided = index_drift.IndexDrift(index, attendants, None)  # by AMQP alone
+        self.attendants: Any = {vhost.name: self.attendant}
+        self.drift = index_drift.IndexDrift(index, self.attendants, self.management)
+        self.unaided = index_drift.IndexDrift(index, self.attendants, None)  # by AMQP alone
 
     def told(self) -> list[tuple[Any, Any]]:
         """Depth and drift of each place."""
@@ -196,6 +196,19 @@ async def test_the_letters_of_a_queue_that_was_deleted_are_gone_once_everybody_s
 
 
 @pytest.mark.usefixtures("newest")
+async def test_a_vhost_that_is_left_while_it_is_looked_at_is_looked_at_to_the_end(
+    vhost: Vhost, amqp: Client, api: Api
+) -> None:
+    scene = Scene(vhost, api)
+    amqp.queue("a")
+    scene.places = [{"vhost": vhost.name, "exchange": "", "routing_key": "a", "n": 1}]
+    scene.attendants.clear()
+    await scene.unaided._look(scene.attendant, scene.topology, scene.places)
+    assert scene.unaided.to_document(scene.places[0], limited=False)["depth"] == 0
+    await scene.close()
+
+
+@pytest.mark.usefixtures("newest")
 async def test_a_queue_that_does_not_exist_costs_no_channel_for_each_look(vhost: Vhost, amqp: Client, api: Api) -> None:
     scene = Scene(vhost, api)
     for queue in ("a", "b", "c"):
@@ -206,7 +219,7 @@ async def test_a_queue_that_does_not_exist_costs_no_channel_for_each_look(vhost:
 
     async def looked() -> int:
         before = scene.topology.asked
-        await scene.unaided._look(vhost.name, scene.topology, scene.places)
+        await scene.unaided._look(scene.attendant, scene.topology, scene.places)
         return scene.topology.asked - before
 
     first = [await looked() for _ in range(2)]
