@@ -195,6 +195,15 @@ def saved_search(text: str) -> dict[str, Any]:
     }
 
 
+def in_hex(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer, with bodies as they are sent to whoever asks for their bytes."""
+    for entry in answer.get("letters", []):
+        body = entry.get("body") or {}
+        if body.get("form") == "text":
+            body |= {"form": "hex", "content": body["content"].encode(errors="surrogatepass").hex()}
+    return answer
+
+
 class Liar:
     """An ASGI app. `text` stands wherever others write; `role` is that of the token; `asked` has each change.
 
@@ -302,6 +311,8 @@ class Liar:
             status = self.status_refused or status
         if path not in {"/readyz", f"/status/{LINK}"} and token not in self.tokens:
             status, document = 401, {"error": "the token is not valid", "problems": []}
+        elif document is not None and b"form=hex" in scope["query_string"]:
+            document = in_hex(document)
         elif document is None:
             status, document = 404, {"error": f"there is no {self.text}", "problems": []}
         elif scope["method"] != "GET":

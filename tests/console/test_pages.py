@@ -11,15 +11,18 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
+from dlx_router.admin.api.bodies import body_of
 from dlx_router.config.api_access.allowed_hosts import Hosts
 from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.console.app import PAGES, create_app
 from dlx_router.console.forms import MAX_FORM_BYTES
+from dlx_router.console.pages.letters import editable
 from dlx_router.console.router_api import MAX_ANSWER_BYTES, RouterApi
 from dlx_router.console.sessions import BEYOND_AT_ONCE, LOGINS
-from tests.admin.test_bodies import explained, of_depth
+from tests.admin.test_bodies import explained, letter_with, of_depth
 from tests.console.liar import LEASE, TOKEN, Liar, browser, console, csrf, logged_in, task
 from tests.console.test_rendering import HOSTILE, TEXTS, Read, parsed
 from tests.journal.conftest import soon
@@ -617,6 +620,40 @@ async def test_spaces_around_the_name_of_a_queue_are_part_of_it() -> None:
     ((_, path, spec),) = liar.asked
     assert (path, spec["queue"], spec["filter"]) == ("/tasks", " q ", "true")
     assert spec["to"] == {"exchange": "", "routing_key": "elsewhere "}
+
+
+BODIES = (
+    st.binary(max_size=40)
+    | st.text(max_size=40).map(str.encode)
+    | st.from_regex(r'\A\{"id": ?[0-9.]{1,30}\}\r?\Z').map(str.encode)
+)
+
+
+@given(BODIES)
+@example(b'{"id": 1, "id": 2}')
+@example(b'{"price": 19.90,  "id": 12345678901234567890.123}')
+@example('{"to": "Zürich"}'.encode("utf-16"))
+@example(b"\xef\xbb\xbf{}")
+@example(b"\n\nlines\r\n")
+@example(b"")
+def test_what_an_edit_begins_with_is_the_stored_body_or_is_not_shown(content: bytes) -> None:
+    """JSON was written anew for the form: whoever changed a word of it changed digits, names and the encoding too."""
+    stored = ("inline", "ab", "application/json", content)
+    text = editable(body_of(letter_with(stored=stored), as_hex=True))
+    if text is not None:
+        field = text.replace("\n", "\r\n")  # as browsers send lines
+        assert field.replace("\r\n", "\n").encode() == content
+
+
+@pytest.mark.parametrize("content", [b'{"price": 19.90, "id": 1, "id": 2}', b"one\nline", b"\n{}\n", b""])
+def test_utf_8_without_control_characters_can_be_edited(content: bytes) -> None:
+    stored = ("inline", "ab", "application/json", content)
+    assert editable(body_of(letter_with(stored=stored), as_hex=True)) == content.decode()
+
+
+@pytest.mark.parametrize("stored", [("head", "ab", "text/plain", b"begin"), ("hash", "ab", None, None), None])
+def test_a_body_that_is_not_whole_cannot_be_edited(stored: Any) -> None:
+    assert editable(body_of(letter_with(stored=stored), as_hex=True)) is None
 
 
 class Unredacted(Liar):
