@@ -13,7 +13,19 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from dlx_router.admin.api import groups, leases, letters, policies, queues, searches, sessions, status_pages, tasks
+from dlx_router.admin.api import (
+    comments,
+    groups,
+    leases,
+    letters,
+    policies,
+    queues,
+    searches,
+    sessions,
+    status_pages,
+    task_list,
+    tasks,
+)
 from dlx_router.admin.api.answers import LETTERS_BYTES, PLAIN, Answer, Takes
 from dlx_router.admin.api.app import create_app
 from dlx_router.admin.api.asgi import WAITING
@@ -37,7 +49,9 @@ tokens:
   - {{name: bob, token: {BOB}, role: operator, vhost: b}}
   - {{name: sid, token: {SID}, role: viewer, match: "orders.#"}}
 """
-MODULES: Final = (queues, groups, letters, searches, status_pages, policies, tasks, leases, sessions)
+MODULES: Final = (
+    queues, groups, letters, comments, searches, status_pages, policies, task_list, tasks, leases, sessions,
+)  # fmt: skip
 REAL: Final = tuple(module.router for module in MODULES)
 echo = APIRouter()
 

@@ -171,6 +171,13 @@ def task(text: str, **changed: Any) -> dict[str, Any]:
     }
 
 
+def listed(text: str) -> dict[str, Any]:
+    """The task as a list has it."""
+    whole = task(text)
+    spec = whole["spec"] | {"id_count": 7}
+    return {name: value for name, value in whole.items() if name != "groups"} | {"spec": spec, "group_count": 1}
+
+
 def shared_page(text: str) -> dict[str, Any]:
     whose = {"group": "g1-1", "vhost": text, "queue": text}
     return {**whose, "is_shared": True, "by": text, "shared_ms": WHEN, "note": text, "shows_error": True}
@@ -271,7 +278,7 @@ class Liar:
             f"/status/{LINK}": public_status(text),
             "/status-pages": {"pages": [shared_page(text)], "missing": missing},
             "/letters": {"letters": [letter(text)], "next": "~e30", "missing": missing},
-            "/tasks": {"tasks": [task(text)]},
+            "/tasks": {"tasks": [listed(text)], "next": f"{WHEN}.5cc63cdf0e4f"},
             "/edits": task(text),
             "/tasks/preview": preview,
             "/searches": {"searches": [saved_search(text)], "missing": missing},

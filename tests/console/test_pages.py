@@ -189,6 +189,51 @@ async def test_a_task_in_the_audit_is_told_as_people_read_it_and_a_dry_run_sent_
     assert "<small>would go</small> 3" in tasks
 
 
+class Refusing(Liar):
+    """Serves these vhosts, and refuses what is asked of the tasks, or of another list."""
+
+    vhosts: tuple[str, ...] = ("a",)
+    refused = "/tasks"
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        answer = super().answers(path)
+        if path == "/status" and answer is not None:
+            answer["vhosts"] = {vhost: {"leader": "x"} for vhost in self.vhosts}
+        return None if path == self.refused else answer
+
+
+async def test_the_overview_says_of_which_vhosts_it_has_no_tasks() -> None:
+    """They were left out without a word, and the page said that nobody sends letters back."""
+    liar = Refusing("plain")
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/")).text
+        liar.vhosts = tuple(f"v{number:02}" for number in range(25))
+        many = (await client.get("/")).text
+        liar.vhosts, liar.refused = ("a", "b"), ""
+        fine = (await client.get("/")).text
+    assert "Not shown of vhost a: there is no plain" in page
+    assert "Nobody sends letters back" not in page
+    assert "Not shown of 20 vhosts: there is no plain" in many
+    assert "Not shown of 5 vhosts: only 20 vhosts are asked here; the page of tasks shows each" in many
+    assert "Not shown" not in fine
+
+
+@pytest.mark.parametrize("path", ["/groups", "/letters", "/queues"])
+async def test_the_overview_says_which_part_of_it_nobody_answered(path: str) -> None:
+    liar = Refusing("plain")
+    liar.refused = path
+    async with logged_in(console(liar)) as client:
+        assert '<div class="note warn" role="alert">there is no plain' in (await client.get("/")).text
+
+
+async def test_tasks_have_a_next_page() -> None:
+    async with logged_in(console(Liar("plain"))) as client:
+        page = (await client.get("/tasks?sort=sent")).text
+        after = (await client.get("/tasks?cursor=7.a")).text
+    assert re.search(r'href="/tasks\?sort=sent&amp;cursor=[0-9]+.5cc63cdf0e4f">Next page', page)
+    assert ("First page" in page, "First page" in after) == (False, True)
+
+
 async def test_a_page_that_is_not_there_asks_nobody_to_log_in_again() -> None:
     async with logged_in(console(Liar())) as client:
         nowhere = await client.get("/nowhere")

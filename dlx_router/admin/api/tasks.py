@@ -1,4 +1,4 @@
-"""/tasks: redrive tasks, started, shown, paused, resumed, cancelled. A change is in the journal before its answer."""
+"""/tasks: one of them started, shown, paused, resumed, cancelled. A change is in the journal before its answer."""
 
 import json
 from base64 import b64decode
@@ -155,12 +155,11 @@ class GroupCount(BaseModel):
     letters: int
 
 
-class OneTask(BaseModel):
-    """A task as it stands; `why` says what stopped it, or which letters stay."""
+class KnownTask(BaseModel):
+    """What an answer has of a task, whether it is of one or of many."""
 
     v: int
     id: str
-    spec: Asked
     state: State
     why: str
     by: str
@@ -172,9 +171,15 @@ class OneTask(BaseModel):
     canary_from: int = Field(description="So many were sent before the canary that counts now.")
     term: int
     change: int
-    groups: list[GroupCount]
     meant: Meant
     came_back: int | None = Field(description="Letters of a redrive that died again; null: no index tells.")
+
+
+class OneTask(KnownTask):
+    """A task as it stands; `why` says what stopped it, or which letters stay."""
+
+    spec: Asked
+    groups: list[GroupCount]
 
 
 class Preview(BaseModel):
@@ -189,12 +194,6 @@ class Preview(BaseModel):
     letters: int | None
     not_sampled: str
     objection: str
-
-
-class AllTasks(BaseModel):
-    """Newest first."""
-
-    tasks: list[OneTask]
 
 
 @router.post("/tasks", status_code=201, response_model=OneTask, responses=CONFLICT)
@@ -216,17 +215,6 @@ async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
     with refusing():
         task = await tasks.create(spec_of(asked), who.name, wanted.to_edit())
     return await _answer(given, task, 201)
-
-
-@router.get("/tasks", response_model=AllTasks)
-async def every(
-    given: Given, who: Viewer, vhost: Vhost = "/", queue: Annotated[str, Query(max_length=255)] = ""
-) -> Response:
-    """All tasks of a vhost, or of one queue in it."""
-    tasks = await _of(given, who, vhost)
-    with refusing():
-        shown = [task for task in tasks.all() if queue in {"", task.spec.queue}]
-    return Answer({"tasks": await documents(given, shown)})
 
 
 @router.get("/tasks/preview", response_model=Preview, responses=CONFLICT)
