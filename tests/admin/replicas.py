@@ -121,6 +121,9 @@ class Attendant:
     def leases(self) -> VhostLeases:
         return VhostLeases(self.tasks, compiled, journal_is_on=True, not_leading=self.not_leading)
 
+    def policy_for(self, _queue: str, _reason: str) -> None:
+        """No policy is about anything here."""
+
     def not_leading(self) -> str:
         return f"this router does not lead vhost {self.vhost!r}"
 

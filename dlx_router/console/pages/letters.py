@@ -147,7 +147,8 @@ def _commands(copy: dict[str, Any], place: str) -> list[str]:
 
 
 def _comment_command(copy: dict[str, Any]) -> str:
-    return f"{command('letters', 'comment', queue=copy['failed_queue'], operand=copy['id'])} TEXT"
+    vhost = copy["vhost"] if copy["vhost"] != "/" else None
+    return f"{command('letters', 'comment', queue=copy['failed_queue'], vhost=vhost, operand=copy['id'])} TEXT"
 
 
 def _edit_command(copy: dict[str, Any], place: str) -> str:
@@ -195,8 +196,8 @@ async def comment(asked: Asked) -> Response:
     name, text = asked.request.path_params["letter_id"], asked.form.text("text").replace("\r\n", "\n")
     if not text:
         raise FormError("the note is empty, and nothing was kept; write what others are to know")
-    queue = asked.form.raw("queue")
-    await asked.change("POST", f"/letters/{_named(name)}/comments", {"text": text}, queue=queue)
+    queue, vhost = asked.form.raw("queue"), asked.form.raw("vhost")
+    await asked.change("POST", f"/letters/{_named(name)}/comments", {"text": text}, queue=queue, vhost=vhost)
     return asked.go(asked.path("/letters", name, queue=queue))
 
 
