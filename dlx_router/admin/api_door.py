@@ -48,6 +48,7 @@ class Door:
             searches,
             sessions,
             status_pages,
+            task_letters,
             task_list,
             tasks,
         )
@@ -70,5 +71,5 @@ class Door:
             has_console=self._has_console,
         )
         letters_paths = (queues, groups, letters, comments, searches, status_pages)
-        paths = (*letters_paths, policies, revisions, task_list, tasks, leases, sessions)
+        paths = (*letters_paths, policies, revisions, task_list, task_letters, tasks, leases, sessions)
         return create_app(context, [module.router for module in paths])

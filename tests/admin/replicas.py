@@ -23,6 +23,7 @@ from dlx_router.admin.api import (
     searches,
     sessions,
     status_pages,
+    task_letters,
     task_list,
     tasks,
 )
@@ -50,7 +51,8 @@ tokens:
   - {{name: sid, token: {SID}, role: viewer, match: "orders.#"}}
 """
 MODULES: Final = (
-    queues, groups, letters, comments, searches, status_pages, policies, task_list, tasks, leases, sessions,
+    queues, groups, letters, comments, searches, status_pages, policies, task_list, task_letters, tasks, leases,
+    sessions,
 )  # fmt: skip
 REAL: Final = tuple(module.router for module in MODULES)
 echo = APIRouter()

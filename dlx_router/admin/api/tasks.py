@@ -1,17 +1,16 @@
 """/tasks: one of them started, shown, paused, resumed, cancelled. A change is in the journal before its answer."""
 
-import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from starlette.responses import Response
 
-from dlx_router.admin.api.answers import CONFLICT, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
+from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
 from dlx_router.admin.api.came_back import documents
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
@@ -23,8 +22,6 @@ from dlx_router.service.redrive.tasks import Tasks
 router = APIRouter(tags=["tasks"])
 
 RETRY_AFTER_S: Final = 2
-MAX_NUMBER: Final = 1 << 40
-_JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
 Text = Annotated[str, Field(max_length=255)]
 Named = Annotated[str, Field(min_length=1, max_length=255)]
 Known = Annotated[
@@ -237,31 +234,6 @@ async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> R
     return await _answer(given, task)
 
 
-class Exported(BaseModel):
-    """Letters of an export, see docs/redrive.md; `next` null: that was all, and `state` says how it ended."""
-
-    letters: list[dict[str, Any]]
-    next: int | None
-    state: State
-    why: str
-
-
-@router.get("/tasks/{task_id}/letters", response_model=Exported, responses=CONFLICT)
-async def exported(
-    given: Given,
-    who: Operator,
-    task_id: str,
-    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="`next` of the answer before.")] = 0,
-    vhost: Vhost = "/",
-) -> Response:
-    """Letters of a task of kind export, some 1 MiB at once; it goes on as they are asked for. There may be none yet."""
-    tasks = await _of(given, who, vhost, Takes(most_bytes=LETTERS_BYTES))
-    with refusing():
-        lines, following, task = await tasks.exported(task_id, after)
-    rest = json.dumps({"next": following, "state": task.state, "why": task.why}).encode()
-    return Response(b'{"letters":[' + b",".join(lines) + b"]," + rest[1:], headers=_JSON)
-
-
 @router.post("/tasks/{task_id}/pause", response_model=OneTask, responses=CONFLICT)
 async def pause(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
     """Stop it for now; when this answers, what was not sent is back in its queue."""
@@ -292,9 +264,9 @@ async def _answer(given: Context, task: Task, status: int = 200) -> Answer:
     return Answer(document, status)
 
 
-async def _of(given: Context, who: Caller, vhost: str, takes: Takes = PLAIN) -> Tasks:
+async def _of(given: Context, who: Caller, vhost: str) -> Tasks:
     """The vhost's tasks."""
-    return await given.led_known(vhost, who, "tasks", lambda runner: runner.tasks, takes=takes)
+    return await given.led_known(vhost, who, "tasks", lambda runner: runner.tasks)
 
 
 @contextmanager
