@@ -48,6 +48,8 @@ class Door:
             searches,
             sessions,
             status_pages,
+            task_letters,
+            task_list,
             tasks,
         )
         from dlx_router.admin.api.app import create_app  # noqa: PLC0415 - see the module
@@ -68,5 +70,6 @@ class Door:
             console_url=self._console_url,
             has_console=self._has_console,
         )
-        paths = (queues, groups, letters, comments, searches, status_pages, policies, revisions, tasks, leases)
-        return create_app(context, [module.router for module in (*paths, sessions)])
+        letters_paths = (queues, groups, letters, comments, searches, status_pages)
+        paths = (*letters_paths, policies, revisions, task_list, task_letters, tasks, leases, sessions)
+        return create_app(context, [module.router for module in paths])

@@ -70,7 +70,7 @@ class Api:
             may_wait = method == "GET" or answer.status_code == httpx.codes.TOO_MANY_REQUESTS
             if answer.status_code not in BUSY or not waits or not may_wait or time.monotonic() > deadline:
                 break
-            time.sleep(min(float(waits) if waits.isdigit() else 1.0, 5.0))
+            time.sleep(min(float(waits) if waits.isascii() and waits.isdigit() else 1.0, 5.0))
         if not answer.is_success:
             _end(self._refusal(answer))
         try:

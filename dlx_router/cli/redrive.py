@@ -191,7 +191,7 @@ def show(api: Api, task_id: str, *, as_json: bool) -> int:
 
 def every(api: Api, *, as_json: bool) -> int:
     """All tasks."""
-    tasks = api.ask("GET")["tasks"]
+    tasks = [*_listed(api)]
     if as_json:
         output.as_json(tasks)
     elif not tasks:
@@ -199,3 +199,11 @@ def every(api: Api, *, as_json: bool) -> int:
     else:
         output.table(task_text.COLUMNS, [task_text.row(task) for task in tasks])
     return output.OK
+
+
+def _listed(api: Api) -> Iterable[Any]:
+    answer = api.ask("GET")
+    yield from answer["tasks"]
+    while following := answer.get("next"):  # a router of before sends all at once
+        answer = api.ask("GET", cursor=following)
+        yield from answer["tasks"]

@@ -20,10 +20,11 @@ _GROUPS: Final = (Id("group"), Id("failed queue"), "reason", Number("letters"))
 def which(spec: Mapping[str, Any]) -> str:
     """What narrows a task; "" where all letters are meant."""
     ids = spec.get("ids") or ()
+    more = (spec.get("id_count") or len(ids)) - _IDS  # a list has the first ids only
     filters = {
         "filter": spec.get("filter"),
         "group": spec.get("group"),
-        "id": f"{', '.join(ids[:_IDS])}{f' and {len(ids) - _IDS} more' if len(ids) > _IDS else ''}",
+        "id": f"{', '.join(ids[:_IDS])}{f' and {more} more' if more > 0 else ''}",
         "limit": spec.get("limit"),
     }
     return ", ".join(f"{name} {value}" for name, value in filters.items() if value)

@@ -69,7 +69,8 @@ class RouterApi:
         document = self._document(status, text)
         if status >= httpx.codes.BAD_REQUEST or status < httpx.codes.OK:
             problems = tuple(map(str, document.get("problems") or ()))
-            after = int(waits) if waits.isdigit() and status in _AGAIN else None
+            is_number = waits.isascii() and waits.isdigit()
+            after = int(waits) if is_number and status in _AGAIN else None
             raise ApiError(status, str(document.get("error", status)), problems, after)
         return document
 

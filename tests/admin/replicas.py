@@ -13,7 +13,20 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from dlx_router.admin.api import groups, leases, letters, policies, queues, searches, sessions, status_pages, tasks
+from dlx_router.admin.api import (
+    comments,
+    groups,
+    leases,
+    letters,
+    policies,
+    queues,
+    searches,
+    sessions,
+    status_pages,
+    task_letters,
+    task_list,
+    tasks,
+)
 from dlx_router.admin.api.answers import LETTERS_BYTES, PLAIN, Answer, Takes
 from dlx_router.admin.api.app import create_app
 from dlx_router.admin.api.asgi import WAITING
@@ -37,7 +50,10 @@ tokens:
   - {{name: bob, token: {BOB}, role: operator, vhost: b}}
   - {{name: sid, token: {SID}, role: viewer, match: "orders.#"}}
 """
-MODULES: Final = (queues, groups, letters, searches, status_pages, policies, tasks, leases, sessions)
+MODULES: Final = (
+    queues, groups, letters, comments, searches, status_pages, policies, task_list, task_letters, tasks, leases,
+    sessions,
+)  # fmt: skip
 REAL: Final = tuple(module.router for module in MODULES)
 echo = APIRouter()
 
@@ -106,6 +122,9 @@ class Attendant:
     @property
     def leases(self) -> VhostLeases:
         return VhostLeases(self.tasks, compiled, journal_is_on=True, not_leading=self.not_leading)
+
+    def policy_for(self, _queue: str, _reason: str) -> None:
+        """No policy is about anything here."""
 
     def not_leading(self) -> str:
         return f"this router does not lead vhost {self.vhost!r}"

@@ -20,7 +20,7 @@ def given() -> Context:
 
 def test_a_note_that_the_index_cannot_show_is_no_error_which_another_router_would_note_again(given: Context) -> None:
     before = [{"ts_ms": 1, "actor": "ann", "text": "earlier"}]
-    row = {"id": "a" * 32, "failed_queue": "orders", "comments": before}
+    row = {"id": "a" * 32, "vhost": "/", "failed_queue": "orders", "comments": before}
     assert asyncio.run(comments._seen(given, LOCAL, row)) == before
 
 

@@ -212,6 +212,13 @@ def task(**changed: Any) -> dict[str, Any]:
     }
 
 
+def listed(whole: dict[str, Any]) -> dict[str, Any]:
+    """The task as a list has it."""
+    spec = {**whole["spec"], "ids": whole["spec"]["ids"][:3], "id_count": len(whole["spec"]["ids"])}
+    kept = {name: value for name, value in whole.items() if name != "groups"}
+    return {**kept, "spec": spec, "group_count": len(whole["groups"])}
+
+
 DRY: Final = task(
     id="a1b2c3d4e5f6",
     spec={"dry_run": True, "filter": "", "canary": None, "ramp": []},
@@ -445,7 +452,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "/status-pages": {"pages": [SHARED, {**SHARED, "group": OTHER_GROUP, "queue": LONG}], "missing": {}},
     "/letters": {"letters": [letter(), WAITING], "next": None, "missing": {}},
     f"/letters/{LETTER}": {"letters": [WHOLE]},
-    "/tasks": {"tasks": [task(), DRY, STOPPED]},
+    "/tasks": {"tasks": [listed(task()), listed(DRY), listed(STOPPED)], "next": None},
     "/tasks/preview": PREVIEW,
     f"/tasks/{TASK}": task(),
     f"/tasks/{TASK}/pause": task(state="paused"),

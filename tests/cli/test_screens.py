@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 from pydantic import TypeAdapter
 
-from dlx_router.admin.api import models, revisions, searches, status_pages, tasks
+from dlx_router.admin.api import models, revisions, searches, status_pages, task_list, tasks
 from dlx_router.broker.administration import Snapshot, Standing
 from dlx_router.cli import provisioning, timestamps, webhooks
 from dlx_router.cli.doctor import command as doctor
@@ -285,7 +285,7 @@ def test_the_answers_are_those_of_the_api() -> None:
         ("/queues", models.Queues),
         ("/groups", models.Groups),
         ("/letters", models.Letters),
-        ("/tasks", tasks.AllTasks),
+        ("/tasks", task_list.AllTasks),
         ("/audits", models.Audits),
         ("/status", models.Status),
         ("/searches", searches.Searches),

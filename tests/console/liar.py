@@ -171,6 +171,13 @@ def task(text: str, **changed: Any) -> dict[str, Any]:
     }
 
 
+def listed(text: str) -> dict[str, Any]:
+    """The task as a list has it."""
+    whole = task(text)
+    spec = whole["spec"] | {"id_count": 7}
+    return {name: value for name, value in whole.items() if name != "groups"} | {"spec": spec, "group_count": 1}
+
+
 def shared_page(text: str) -> dict[str, Any]:
     whose = {"group": "g1-1", "vhost": text, "queue": text}
     return {**whose, "is_shared": True, "by": text, "shared_ms": WHEN, "note": text, "shows_error": True}
@@ -193,6 +200,15 @@ def saved_search(text: str) -> dict[str, Any]:
         "by": text,
         "saved_ms": WHEN,
     }
+
+
+def in_hex(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer, with bodies as they are sent to whoever asks for their bytes."""
+    for entry in answer.get("letters", []):
+        body = entry.get("body") or {}
+        if body.get("form") == "text":
+            body |= {"form": "hex", "content": body["content"].encode(errors="surrogatepass").hex()}
+    return answer
 
 
 class Liar:
@@ -262,7 +278,7 @@ class Liar:
             f"/status/{LINK}": public_status(text),
             "/status-pages": {"pages": [shared_page(text)], "missing": missing},
             "/letters": {"letters": [letter(text)], "next": "~e30", "missing": missing},
-            "/tasks": {"tasks": [task(text)]},
+            "/tasks": {"tasks": [listed(text)], "next": f"{WHEN}.5cc63cdf0e4f"},
             "/edits": task(text),
             "/tasks/preview": preview,
             "/searches": {"searches": [saved_search(text)], "missing": missing},
@@ -302,6 +318,8 @@ class Liar:
             status = self.status_refused or status
         if path not in {"/readyz", f"/status/{LINK}"} and token not in self.tokens:
             status, document = 401, {"error": "the token is not valid", "problems": []}
+        elif document is not None and b"form=hex" in scope["query_string"]:
+            document = in_hex(document)
         elif document is None:
             status, document = 404, {"error": f"there is no {self.text}", "problems": []}
         elif scope["method"] != "GET":

@@ -11,15 +11,18 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
+from dlx_router.admin.api.bodies import body_of
 from dlx_router.config.api_access.allowed_hosts import Hosts
 from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.console.app import PAGES, create_app
 from dlx_router.console.forms import MAX_FORM_BYTES
+from dlx_router.console.pages.letters import editable
 from dlx_router.console.router_api import MAX_ANSWER_BYTES, RouterApi
 from dlx_router.console.sessions import BEYOND_AT_ONCE, LOGINS
-from tests.admin.test_bodies import explained, of_depth
+from tests.admin.test_bodies import explained, letter_with, of_depth
 from tests.console.liar import LEASE, TOKEN, Liar, browser, console, csrf, logged_in, task
 from tests.console.test_rendering import HOSTILE, TEXTS, Read, parsed
 from tests.journal.conftest import soon
@@ -184,6 +187,51 @@ async def test_a_task_in_the_audit_is_told_as_people_read_it_and_a_dry_run_sent_
     assert "task 5cc63cdf0e4f, kind redrive (dry run), queue plain, would go 3" in audit
     assert ("736e7519" in audit, "736e7519" in whole) == (False, True)
     assert "<small>would go</small> 3" in tasks
+
+
+class Refusing(Liar):
+    """Serves these vhosts, and refuses what is asked of the tasks, or of another list."""
+
+    vhosts: tuple[str, ...] = ("a",)
+    refused = "/tasks"
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        answer = super().answers(path)
+        if path == "/status" and answer is not None:
+            answer["vhosts"] = {vhost: {"leader": "x"} for vhost in self.vhosts}
+        return None if path == self.refused else answer
+
+
+async def test_the_overview_says_of_which_vhosts_it_has_no_tasks() -> None:
+    """They were left out without a word, and the page said that nobody sends letters back."""
+    liar = Refusing("plain")
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/")).text
+        liar.vhosts = tuple(f"v{number:02}" for number in range(25))
+        many = (await client.get("/")).text
+        liar.vhosts, liar.refused = ("a", "b"), ""
+        fine = (await client.get("/")).text
+    assert "Not shown of vhost a: there is no plain" in page
+    assert "Nobody sends letters back" not in page
+    assert "Not shown of 20 vhosts: there is no plain" in many
+    assert "Not shown of 5 vhosts: only 20 vhosts are asked here; the page of tasks shows each" in many
+    assert "Not shown" not in fine
+
+
+@pytest.mark.parametrize("path", ["/groups", "/letters", "/queues"])
+async def test_the_overview_says_which_part_of_it_nobody_answered(path: str) -> None:
+    liar = Refusing("plain")
+    liar.refused = path
+    async with logged_in(console(liar)) as client:
+        assert '<div class="note warn" role="alert">there is no plain' in (await client.get("/")).text
+
+
+async def test_tasks_have_a_next_page() -> None:
+    async with logged_in(console(Liar("plain"))) as client:
+        page = (await client.get("/tasks?sort=sent")).text
+        after = (await client.get("/tasks?cursor=7.a")).text
+    assert re.search(r'href="/tasks\?sort=sent&amp;cursor=[0-9]+.5cc63cdf0e4f">Next page', page)
+    assert ("First page" in page, "First page" in after) == (False, True)
 
 
 async def test_a_page_that_is_not_there_asks_nobody_to_log_in_again() -> None:
@@ -617,6 +665,40 @@ async def test_spaces_around_the_name_of_a_queue_are_part_of_it() -> None:
     ((_, path, spec),) = liar.asked
     assert (path, spec["queue"], spec["filter"]) == ("/tasks", " q ", "true")
     assert spec["to"] == {"exchange": "", "routing_key": "elsewhere "}
+
+
+BODIES = (
+    st.binary(max_size=40)
+    | st.text(max_size=40).map(str.encode)
+    | st.from_regex(r'\A\{"id": ?[0-9.]{1,30}\}\r?\Z').map(str.encode)
+)
+
+
+@given(BODIES)
+@example(b'{"id": 1, "id": 2}')
+@example(b'{"price": 19.90,  "id": 12345678901234567890.123}')
+@example('{"to": "Zürich"}'.encode("utf-16"))
+@example(b"\xef\xbb\xbf{}")
+@example(b"\n\nlines\r\n")
+@example(b"")
+def test_what_an_edit_begins_with_is_the_stored_body_or_is_not_shown(content: bytes) -> None:
+    """JSON was written anew for the form: whoever changed a word of it changed digits, names and the encoding too."""
+    stored = ("inline", "ab", "application/json", content)
+    text = editable(body_of(letter_with(stored=stored), as_hex=True))
+    if text is not None:
+        field = text.replace("\n", "\r\n")  # as browsers send lines
+        assert field.replace("\r\n", "\n").encode() == content
+
+
+@pytest.mark.parametrize("content", [b'{"price": 19.90, "id": 1, "id": 2}', b"one\nline", b"\n{}\n", b""])
+def test_utf_8_without_control_characters_can_be_edited(content: bytes) -> None:
+    stored = ("inline", "ab", "application/json", content)
+    assert editable(body_of(letter_with(stored=stored), as_hex=True)) == content.decode()
+
+
+@pytest.mark.parametrize("stored", [("head", "ab", "text/plain", b"begin"), ("hash", "ab", None, None), None])
+def test_a_body_that_is_not_whole_cannot_be_edited(stored: Any) -> None:
+    assert editable(body_of(letter_with(stored=stored), as_hex=True)) is None
 
 
 class Unredacted(Liar):

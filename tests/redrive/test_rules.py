@@ -1,6 +1,7 @@
 """The pure parts of a redrive: tables first, laws second."""
 
-from dataclasses import fields, replace
+import json
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 import pytest
@@ -8,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from dlx_router.admin.api import task_list
 from dlx_router.admin.api import tasks as models
 from dlx_router.redrive import task_events
 from dlx_router.redrive.canary import Flock, is_objected, objection
 from dlx_router.redrive.eligibility import Chooser, Verdict
 from dlx_router.redrive.rate_limit import BURST_S, Pace, rate_at
 from dlx_router.redrive.task import (
+    VERSION,
     Canary,
     Counts,
     Destination,
@@ -261,10 +264,12 @@ _tasks = st.builds(
         to=st.none() | st.builds(Destination, st.text(max_size=5), st.text(max_size=5)),
         ramp=st.lists(st.floats(0.1, 100), max_size=3).map(tuple),
         canary=st.none() | st.builds(Canary, st.integers(1, 9)),
+        edit=st.none() | st.builds(Edited, st.just(("h",)), st.none() | st.integers(0, 9)),
     ),
     state=st.sampled_from(State),
     why=st.text(max_size=20),
     counts=st.builds(Counts, sent=st.integers(0, 9)),
+    groups=st.just(()) | st.just(({"group": "g", "letters": 3},)),
     term=st.integers(0, 3),
     change=st.integers(0, 3),
 )
@@ -310,4 +315,15 @@ def test_the_api_has_every_member_of_a_task_and_no_other() -> None:
     for model, kind, own in pairs:
         assert model.model_fields.keys() | own == {field.name for field in fields(kind)}
     own = {"meant", "came_back"}  # worked out where somebody asks
-    assert models.OneTask.model_fields.keys() == Task("", Spec("/", "q")).to_document().keys() | own
+    every = Task("", Spec("/", "q")).to_document().keys() | own
+    assert models.OneTask.model_fields.keys() == every
+    assert task_list.ListedTask.model_fields.keys() == every - {"groups"} | {"group_count"}
+    assert task_list.AskedInShort.model_fields.keys() == models.Asked.model_fields.keys() | {"id_count"}
+
+
+@given(_tasks)
+def test_a_task_as_json_is_what_dataclasses_make_of_it(task: Task) -> None:
+    """What is signed in the journal may not depend on how the document is made."""
+    expected = {"v": VERSION, **asdict(task)}
+    assert [*task.to_document()] == [*expected]
+    assert json.dumps(task.to_document()) == json.dumps(expected)

@@ -6,13 +6,14 @@ The router never fetches a message to show it: what is not in the journal is sai
 import json
 import shlex
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from dlx_router.core.nested_json import is_deep
 from dlx_router.index.rows import LYING
 from dlx_router.journal.fields import FINAL_KINDS
 from dlx_router.journal.privacy import INLINE_BYTES
 
+Number = TypeVar("Number", int, float)
 _TEXTS: Final = ("text/", "application/xml", "application/x-www-form-urlencoded", "application/yaml")
 _FIRST: Final = FINAL_KINDS | {"retried", "held"}  # what may be the first that happens to a letter
 _TO_COME: Final = "`journal: {body: final}` shows it of letters to come"
@@ -21,7 +22,7 @@ _TO_COME: Final = "`journal: {body: final}` shows it of letters to come"
 def body_of(letter: Mapping[str, Any], *, as_hex: bool) -> dict[str, Any]:
     """The body by its content type: JSON as such, text as text, all else in hex. `letter`: as the index knows it.
 
-    JSON that is nested more deeply than people read it is text.
+    JSON is text where a document would not hold all of it (`_document`), or is nested more deeply than people read it.
     """
     mode, sha256, kind, content = letter["stored"] or (None, None, None, None)
     body = {"content_type": kind, "sha256": sha256, "why": None, "is_whole": mode == "inline"}
@@ -114,21 +115,53 @@ def _policy(letter: Mapping[str, Any]) -> str:
 
 def _shown(content: bytes, kind: str) -> tuple[str, Any]:
     is_json = kind == "application/json" or kind.endswith("+json")
+    if not (is_json or not kind or kind.startswith(_TEXTS)):
+        return "hex", content.hex()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return "hex", content.hex()
     if is_json or not kind:
         try:
-            document = json.loads(content, parse_constant=_no_constant)
-            json.dumps(document, allow_nan=False)
+            return "json", _document(text)
         except (ValueError, RecursionError):
             pass
-        else:
-            if not is_deep(document):
-                return "json", document
-    if is_json or not kind or kind.startswith(_TEXTS):
-        try:
-            return "text", content.decode()
-        except UnicodeDecodeError:
-            pass
-    return "hex", content.hex()
+    return "text", text
+
+
+def _document(text: str) -> Any:  # noqa: ANN401 - JSON
+    """The document; ValueError where it is none, or would not hold all that stands there.
+
+    Two members of the same name and digits beyond those of a float are in the body, and its consumer may read them.
+    """
+    document = json.loads(
+        text, object_pairs_hook=_members, parse_int=_whole, parse_float=_fraction, parse_constant=_no_constant
+    )
+    if is_deep(document):
+        raise ValueError("nested more deeply than people read it")
+    return document
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("two members have the same name")
+    return members
+
+
+def _whole(digits: str) -> int:
+    return _as_written(digits, int(digits))
+
+
+def _fraction(digits: str) -> float:
+    return _as_written(digits, float(digits))
+
+
+def _as_written(digits: str, number: Number) -> Number:
+    """The number, where answers write it as it stands in the body."""
+    if repr(number) != digits:
+        raise ValueError(f"{digits[:40]} would be written as another number")
+    return number
 
 
 def _no_constant(word: str) -> None:

@@ -1,7 +1,7 @@
 """Tasks as the API shows them: with how many letters are meant, and how many of those that were sent came back."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -18,11 +18,13 @@ _SHARE: Final = 20  # the question takes a twentieth of the time at most, howeve
 _MOST: Final = 500  # tasks in one question
 
 
-async def documents(given: Context, tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    """Each task as JSON has it."""
+async def documents(
+    given: Context, tasks: Sequence[Task], document: Callable[[Task], dict[str, Any]] = Task.to_document
+) -> list[dict[str, Any]]:
+    """Each task as JSON has it, or as `document` makes it."""
     counted = await _counted(given, [task for task in tasks if _goes_back(task)][:_MOST])
     return [
-        {**task.to_document(), "meant": outlook(task)._asdict(), "came_back": counted.get(task.id) if counted else None}
+        {**document(task), "meant": outlook(task)._asdict(), "came_back": counted.get(task.id) if counted else None}
         for task in tasks
     ]
 

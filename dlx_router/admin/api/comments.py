@@ -11,6 +11,7 @@ from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Context, Given, Operator
+from dlx_router.admin.api.merging import which_copy
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.index.comments import MOST
 from dlx_router.journal.audit import COMMENT
@@ -28,9 +29,10 @@ async def add(
     letter_id: str,
     wanted: models.NewComment,
     queue: Annotated[str | None, Query(max_length=255, description="The copy that failed here.")] = None,
+    vhost: Annotated[str | None, Query(max_length=255, description="The copy that failed in this vhost.")] = None,
 ) -> Response:
     """Note something on a letter. The journal has it when this answers, and the index almost always."""
-    letter = await _letter(given, who, letter_id, queue)
+    letter = await _letter(given, who, letter_id, queue, vhost)
     if len(letter["comments"]) >= MOST:
         raise refuse(409, f"this letter has {MOST} notes; no more are kept")
     details = {"letter": letter["id"], "queue": letter["failed_queue"], "text": wanted.text}
@@ -38,15 +40,15 @@ async def add(
     return Answer({"comments": await _seen(given, who, letter)}, 201)
 
 
-async def _letter(given: Context, who: Caller, letter_id: str, queue: str | None) -> dict[str, Any]:
+async def _letter(given: Context, who: Caller, letter_id: str, queue: str | None, vhost: str | None) -> dict[str, Any]:
     """The letter; 404 where there is none, 409 where several copies of it might be meant."""
     sees = sees_of(given, who)
-    copies = await asked(given, lambda reader: reader.letter(letter_id, sees, queue))
+    known = await asked(given, lambda reader: reader.letter(letter_id, sees, queue))
+    copies = [copy for copy in known if vhost in {None, copy["vhost"]}]
     if not copies:
         raise refuse(404, f"the index knows no letter {letter_id[:64]!r} that this token may see")
     if len(copies) > 1:
-        queues = ", ".join(repr(copy["failed_queue"]) for copy in copies[:10])
-        raise refuse(409, f"copies of this letter failed in {queues}; say which one by queue")
+        raise refuse(409, which_copy(copies))
     letter: dict[str, Any] = copies[0]
     return letter
 
@@ -62,5 +64,5 @@ async def _seen(given: Context, who: Caller, letter: dict[str, Any]) -> list[dic
     with suppress(HTTPException):
         while len(notes) <= len(before) and asyncio.get_running_loop().time() <= deadline:
             await asyncio.sleep(LOOK_S)
-            notes = (await _letter(given, who, letter["id"], letter["failed_queue"]))["comments"]
+            notes = (await _letter(given, who, letter["id"], letter["failed_queue"], letter["vhost"]))["comments"]
     return notes

@@ -137,7 +137,8 @@ def unseal_answer(key: bytes, head: str, mac: str, body: bytes, *, nonce: str) -
         raise Unsealed("it answers something else")
     if not isinstance(kind, str) or not isinstance(after, str) or document.get("body") != _digest_of(body):
         raise Unsealed("its body was changed")
-    return Answered(status, printable(kind), body, after if after.isdigit() else "", document.get("elsewhere") is True)
+    after = after if after.isascii() and after.isdigit() else ""
+    return Answered(status, printable(kind), body, after, document.get("elsewhere") is True)
 
 
 def printable(text: str) -> str:

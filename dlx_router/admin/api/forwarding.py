@@ -163,7 +163,8 @@ class Forwarding:
         ends = time.monotonic() + WAIT_S
         while True:
             asks, missing = self._asks(scope, vhosts, receive)
-            answered, is_whole = await _first(request, asks)
+            of_letter = len(asks) > 1 and _COMMENTS.fullmatch(scope["path"])
+            answered, is_whole = await (_of_one_copy if of_letter else _first)(request, asks)
             if is_whole and answered.status != _UNKNOWN:
                 return answered
             is_settled = is_whole and all(map(self._leaders.is_hopeless, missing))
@@ -237,6 +238,23 @@ async def _first(request: Request, asks: list[Asking]) -> tuple[Answered, bool]:
             return reply, True
         answered = reply if is_whole else answered
     return answered, is_whole
+
+
+async def _of_one_copy(request: Request, asks: list[Asking]) -> tuple[Answered, bool]:
+    """As `_first`, of a letter: where several of them know a copy of it, whoever asks has to say which is meant."""
+    path, _, query = request.target.partition("?")
+    letter = replace(request, method="GET", target=f"{path.removesuffix('/comments')}?{query}", kind="", body=b"")
+    knowing: list[tuple[Asking, Answered]] = []
+    for asking in asks:
+        answer = await _tried(asking[2], letter)
+        if isinstance(answer, str):
+            return _nobody(answer), False
+        if answer.status not in {merging.OK, _UNKNOWN}:
+            return answer, True
+        knowing += [(asking, answer)] if answer.status == merging.OK else []
+    if len(knowing) > 1:
+        return _refusal(409, merging.which_copy(merging.copies_in([answer for _, answer in knowing]))), True
+    return await _first(request, [asking for asking, _ in knowing] or asks)
 
 
 async def _tried(ask: Callable[[Request], Awaitable[Answered]], request: Request) -> Answered | str:

@@ -193,7 +193,7 @@ class Gate:
 
     def _too_large(self, scope: Scope) -> Answer | None:
         length = _header(scope, b"content-length")
-        if length.isdigit() and int(length) > self._context.max_body_bytes:
+        if length.isascii() and length.isdigit() and int(length) > self._context.max_body_bytes:
             return refused(413, f"at most {self._context.max_body_bytes} bytes")
         return None
 

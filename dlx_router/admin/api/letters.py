@@ -45,7 +45,8 @@ async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     order: Literal["newest", "oldest"] = "newest",
     cursor: Annotated[
-        str | None, Query(max_length=4000, pattern=r"^(\d{1,16}|~[\w-]*)$", description="`next` of the page before.")
+        str | None,
+        Query(max_length=4000, pattern=r"^([0-9]{1,16}|~[0-9A-Za-z_-]*)$", description="`next` of the page before."),
     ] = None,
 ) -> Response:
     """Letters, those first that came last (or first)."""

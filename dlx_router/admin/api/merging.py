@@ -24,6 +24,7 @@ SEVERAL: Final = "who leads has changed since the page before; begin with the ne
 _LATEST: Final = 2**53  # the cursor before the first letter
 MOST: Final = 500
 USUAL: Final = 100
+_NAMED: Final = 10  # copies of a letter
 Row = dict[str, Any]
 
 
@@ -193,6 +194,18 @@ def _copies(_target: str, parts: Sequence[Part], _missing_vhosts: dict[str, str]
     if not known:
         return _worst(parts)
     return _answer({"letters": [letter for part in known for letter in part.document["letters"]]})
+
+
+def copies_in(answers: Sequence[Answered]) -> list[Row]:
+    """The copies of a letter that routers tell of."""
+    return [copy for answered in answers for copy in json.loads(answered.body)["letters"]]
+
+
+def which_copy(copies: Sequence[Row]) -> str:
+    """What to say where somebody has to choose between them."""
+    places = ", ".join(f"{copy['failed_queue']!r} of vhost {copy['vhost']!r}" for copy in copies[:_NAMED])
+    by = "queue" if len({copy["vhost"] for copy in copies}) == 1 else "queue and vhost"
+    return f"copies of this letter failed in {places}; say which one by {by}"
 
 
 def _any(_target: str, parts: Sequence[Part], _missing_vhosts: dict[str, str]) -> Answered:

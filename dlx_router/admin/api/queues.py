@@ -25,7 +25,7 @@ async def queues(given: Given, who: Viewer) -> Response:
     sees = sees_of(given, who)
     failed = await asked(given, lambda reader: reader.failed_queues(sees))
     places = await asked(given, lambda reader: reader.places(sees))
-    signatures = await asked(given, lambda reader: reader.signatures(given.visible(who)))
+    signatures = await asked(given, lambda reader: reader.signatures(given.visible_led(who)))
     failed = [row for row in failed if row["vhost"] in given.attendants]  # one may have been left meanwhile
     breakers = {vhost: given.attendants[vhost].breakers() for vhost in {row["vhost"] for row in failed}}
     for row in failed:
@@ -73,7 +73,7 @@ async def audits(
     who: Viewer,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     cursor: Annotated[
-        str | None, Query(max_length=300, pattern=r"^\d{1,16}\..+$", description="`next` of the page before.")
+        str | None, Query(max_length=300, pattern=r"^[0-9]{1,16}\..+$", description="`next` of the page before.")
     ] = None,
 ) -> Response:
     """What people did, newest first. Not for tokens that see some queues only: an audit may name others."""
@@ -82,7 +82,7 @@ async def audits(
     sees_of(given, who)
     ms, _, event_id = (cursor or "").partition(".")
     before = (int(ms), event_id) if cursor is not None else None
-    rows = await asked(given, lambda reader: reader.audits(given.visible(who), limit=limit, before=before))
+    rows = await asked(given, lambda reader: reader.audits(given.visible_led(who), limit=limit, before=before))
     for row in rows:
         row["cursor"] = f"{row['ts_ms']}.{row['event_id']}"
     return Answer({"audits": rows, "next": rows[-1]["cursor"] if len(rows) == limit else None})

@@ -1,17 +1,16 @@
-"""/tasks: redrive tasks, started, shown, paused, resumed, cancelled. A change is in the journal before its answer."""
+"""/tasks: one of them started, shown, paused, resumed, cancelled. A change is in the journal before its answer."""
 
-import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from starlette.responses import Response
 
-from dlx_router.admin.api.answers import CONFLICT, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
+from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
 from dlx_router.admin.api.came_back import documents
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
@@ -23,8 +22,6 @@ from dlx_router.service.redrive.tasks import Tasks
 router = APIRouter(tags=["tasks"])
 
 RETRY_AFTER_S: Final = 2
-MAX_NUMBER: Final = 1 << 40
-_JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
 Text = Annotated[str, Field(max_length=255)]
 Named = Annotated[str, Field(min_length=1, max_length=255)]
 Known = Annotated[
@@ -155,12 +152,11 @@ class GroupCount(BaseModel):
     letters: int
 
 
-class OneTask(BaseModel):
-    """A task as it stands; `why` says what stopped it, or which letters stay."""
+class KnownTask(BaseModel):
+    """What an answer has of a task, whether it is of one or of many."""
 
     v: int
     id: str
-    spec: Asked
     state: State
     why: str
     by: str
@@ -172,9 +168,15 @@ class OneTask(BaseModel):
     canary_from: int = Field(description="So many were sent before the canary that counts now.")
     term: int
     change: int
-    groups: list[GroupCount]
     meant: Meant
     came_back: int | None = Field(description="Letters of a redrive that died again; null: no index tells.")
+
+
+class OneTask(KnownTask):
+    """A task as it stands; `why` says what stopped it, or which letters stay."""
+
+    spec: Asked
+    groups: list[GroupCount]
 
 
 class Preview(BaseModel):
@@ -189,12 +191,6 @@ class Preview(BaseModel):
     letters: int | None
     not_sampled: str
     objection: str
-
-
-class AllTasks(BaseModel):
-    """Newest first."""
-
-    tasks: list[OneTask]
 
 
 @router.post("/tasks", status_code=201, response_model=OneTask, responses=CONFLICT)
@@ -218,17 +214,6 @@ async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
     return await _answer(given, task, 201)
 
 
-@router.get("/tasks", response_model=AllTasks)
-async def every(
-    given: Given, who: Viewer, vhost: Vhost = "/", queue: Annotated[str, Query(max_length=255)] = ""
-) -> Response:
-    """All tasks of a vhost, or of one queue in it."""
-    tasks = await _of(given, who, vhost)
-    with refusing():
-        shown = [task for task in tasks.all() if queue in {"", task.spec.queue}]
-    return Answer({"tasks": await documents(given, shown)})
-
-
 @router.get("/tasks/preview", response_model=Preview, responses=CONFLICT)
 async def preview(
     given: Given, who: Operator, queue: Annotated[str, Query(min_length=1, max_length=255)], vhost: Vhost = "/"
@@ -247,31 +232,6 @@ async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> R
     with refusing():
         task = tasks.get(task_id)
     return await _answer(given, task)
-
-
-class Exported(BaseModel):
-    """Letters of an export, see docs/redrive.md; `next` null: that was all, and `state` says how it ended."""
-
-    letters: list[dict[str, Any]]
-    next: int | None
-    state: State
-    why: str
-
-
-@router.get("/tasks/{task_id}/letters", response_model=Exported, responses=CONFLICT)
-async def exported(
-    given: Given,
-    who: Operator,
-    task_id: str,
-    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="`next` of the answer before.")] = 0,
-    vhost: Vhost = "/",
-) -> Response:
-    """Letters of a task of kind export, some 1 MiB at once; it goes on as they are asked for. There may be none yet."""
-    tasks = await _of(given, who, vhost, Takes(most_bytes=LETTERS_BYTES))
-    with refusing():
-        lines, following, task = await tasks.exported(task_id, after)
-    rest = json.dumps({"next": following, "state": task.state, "why": task.why}).encode()
-    return Response(b'{"letters":[' + b",".join(lines) + b"]," + rest[1:], headers=_JSON)
 
 
 @router.post("/tasks/{task_id}/pause", response_model=OneTask, responses=CONFLICT)
@@ -304,9 +264,9 @@ async def _answer(given: Context, task: Task, status: int = 200) -> Answer:
     return Answer(document, status)
 
 
-async def _of(given: Context, who: Caller, vhost: str, takes: Takes = PLAIN) -> Tasks:
+async def _of(given: Context, who: Caller, vhost: str) -> Tasks:
     """The vhost's tasks."""
-    return await given.led_known(vhost, who, "tasks", lambda runner: runner.tasks, takes=takes)
+    return await given.led_known(vhost, who, "tasks", lambda runner: runner.tasks)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Letters: looking for them, one with its journey, sending one back."""
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -146,7 +147,8 @@ def _commands(copy: dict[str, Any], place: str) -> list[str]:
 
 
 def _comment_command(copy: dict[str, Any]) -> str:
-    return f"{command('letters', 'comment', queue=copy['failed_queue'], operand=copy['id'])} TEXT"
+    vhost = copy["vhost"] if copy["vhost"] != "/" else None
+    return f"{command('letters', 'comment', queue=copy['failed_queue'], vhost=vhost, operand=copy['id'])} TEXT"
 
 
 def _edit_command(copy: dict[str, Any], place: str) -> str:
@@ -194,29 +196,36 @@ async def comment(asked: Asked) -> Response:
     name, text = asked.request.path_params["letter_id"], asked.form.text("text").replace("\r\n", "\n")
     if not text:
         raise FormError("the note is empty, and nothing was kept; write what others are to know")
-    queue = asked.form.raw("queue")
-    await asked.change("POST", f"/letters/{_named(name)}/comments", {"text": text}, queue=queue)
+    queue, vhost = asked.form.raw("queue"), asked.form.raw("vhost")
+    await asked.change("POST", f"/letters/{_named(name)}/comments", {"text": text}, queue=queue, vhost=vhost)
     return asked.go(asked.path("/letters", name, queue=queue))
 
 
 async def edit(asked: Asked) -> Response:
     """The form in which a letter is changed before it goes back."""
     name = asked.request.path_params["letter_id"]
-    answer = await asked.get(f"/letters/{_named(name)}", queue=asked.query("queue"))
+    answer = await asked.get(f"/letters/{_named(name)}", queue=asked.query("queue"), form="hex")  # its very bytes
     copy = answer["letters"][0]
     shown = _shown(copy)
     if shown["place"] is None:
         raise FormError("this letter rests in no queue that is known, so it cannot be changed there", 409)
-    text = _editable(copy, shown)
+    text = None if shown["redacted"] else editable(copy["body"])
     command_line = _edit_command(copy, shown["place"])
-    return asked.page("edit.html", letter={**copy, **shown}, text=text, was=_digest(text), command=command_line)
+    return asked.page("edit.html", letter={**copy, **shown}, text=text, was=_digest(text or ""), command=command_line)
 
 
-def _editable(copy: dict[str, Any], shown: dict[str, Any]) -> str:
-    """The body as a person may change it; nothing where the page could only show something else than what it is."""
-    text = shown["text"] or ""
-    is_whole = copy["body"]["is_whole"] and copy["body"]["form"] in {"json", "text"} and not shown["redacted"]
-    return text if is_whole and printable_lines(text) == text and not shown["is_cut"] else ""
+def editable(body: Mapping[str, Any]) -> str | None:
+    """The body, asked for in hex, as a person may change it: in UTF-8 it is what is stored, byte for byte.
+
+    None where it is not whole, or a form's field would send it back as something else.
+    """
+    if not body["is_whole"] or body["form"] != "hex":
+        return None
+    try:
+        text = bytes.fromhex(body["content"]).decode()
+    except ValueError:
+        return None
+    return text if printable_lines(text) == text and len(text) <= MAX_BODY else None
 
 
 def _digest(text: str) -> str:

@@ -21,6 +21,7 @@ AT_WORK: Final = frozenset({"running", "watching", "paused"})
 RESTING: Final = frozenset({"dead", "parked", "quarantined"})
 WAITING: Final = frozenset({"retrying", "held"})
 MAX_VHOSTS: Final = 20
+OVER: Final = 3  # tasks that are over, beside those at work
 _SHOWN: Final = ("vhost", "failed_queue", "last_ms")
 Found = TypeVar("Found")
 Told = dict[str, Any]
@@ -61,7 +62,7 @@ async def _board(asked: Asked, router: RouterApi) -> Told:
         _tried(_recent(asked, router)),
     )
     vhosts = sorted(status.get("vhosts") or {}) if isinstance(status, dict) else []
-    tasks = await _tasks(router, token, vhosts[:MAX_VHOSTS])
+    tasks, unasked = await _tasks(router, token, vhosts)
     lists = queues if isinstance(queues, dict) else {"failed": [], "lying": []}
     newest = recent["letters"] if isinstance(recent, dict) else []
     now_ms = int(time.time() * 1000)
@@ -71,12 +72,13 @@ async def _board(asked: Asked, router: RouterApi) -> Told:
         "ready": ready,
         "status": status,
         "leads": _who_leads(status),
-        "trouble": [*_errors([status, queues]), *_led_by_nobody(status), *missing(lists)],
+        "trouble": [*_errors([status, queues, groups, recent]), *_led_by_nobody(status), *missing(lists)],
         "rows": [_row(queue, newest, now_ms) for queue in lists["failed"]],
         "lying": lists["lying"],
         "groups": groups["groups"] if isinstance(groups, dict) else [],
         "tasks": [task for task in tasks if task["state"] in AT_WORK],
-        "over": [task for task in tasks if task["state"] not in AT_WORK][:3],
+        "over": [task for task in tasks if task["state"] not in AT_WORK][:OVER],
+        "unasked": unasked,
         "is_part": len(newest) == NEWEST and newest[-1]["last_ms"] > now_ms - HOUR_MS,
         "at": asked.at(router.name),
     }
@@ -147,9 +149,27 @@ async def _recent(asked: Asked, router: RouterApi) -> Told:
     return await asked.console.remembered.get(router.name, asked.session.account, "newest letters", KEPT_S, newest)
 
 
-async def _tasks(router: RouterApi, token: str, vhosts: Sequence[str]) -> list[Told]:
-    answers = await asyncio.gather(*(_tried(router.get("/tasks", token, vhost=vhost)) for vhost in vhosts))
-    return [task for answer in answers if isinstance(answer, dict) for task in answer["tasks"]]
+async def _tasks(router: RouterApi, token: str, vhosts: Sequence[str]) -> tuple[list[Told], list[str]]:
+    """Those at work and the newest others; and of which vhosts they are not there, and why."""
+    asked, rest = vhosts[:MAX_VHOSTS], vhosts[MAX_VHOSTS:]
+    answers = await asyncio.gather(
+        *(_tried(router.get("/tasks", token, vhost=vhost, inactive=OVER)) for vhost in asked)
+    )
+    whose: dict[str, list[str]] = {}
+    for vhost, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, ApiError):
+            whose.setdefault(answer.error, []).append(vhost)
+    if rest:
+        whose[f"only {MAX_VHOSTS} vhosts are asked here; the page of tasks shows each"] = [*rest]
+    unasked = [f"Not shown of {_few(names)}: {why}" for why, names in whose.items()]
+    return [task for answer in answers if isinstance(answer, dict) for task in answer["tasks"]], unasked
+
+
+def _few(vhosts: Sequence[str]) -> str:
+    """The vhosts by name, or by number where they are many."""
+    if len(vhosts) > OVER:
+        return f"{len(vhosts)} vhosts"
+    return f"vhost{'s' if len(vhosts) > 1 else ''} {', '.join(vhosts)}"
 
 
 async def _tried(work: Awaitable[Found]) -> Found | ApiError:

@@ -36,13 +36,22 @@ async def tasks(asked: Asked) -> Response:
     """All tasks of a vhost, newest first."""
     vhosts = await asked.vhosts()
     vhost = asked.query("vhost") or next(iter(vhosts), "/")
-    entries = (await asked.get("/tasks", vhost=vhost, queue=asked.query("queue")))["tasks"]
+    cursor = asked.query("cursor")
+    answer = await asked.get("/tasks", vhost=vhost, queue=asked.query("queue"), cursor=cursor)
+    entries, following = answer["tasks"], answer.get("next")  # a router of before sends all at once
     order = order_of(asked.query("sort"), VALUES, "")
     entries = arranged(entries, VALUES, order) if order.name else entries
     listed = asked.listing("tasks", COLUMNS, [_row(entry) for entry in entries])
     command_line = command("redrive", "list", vhost=vhost if vhost != "/" else None)
     return listed or asked.page(
-        "tasks.html", tasks=entries, vhost=vhost, vhosts=vhosts, command=command_line, order=order
+        "tasks.html",
+        tasks=entries,
+        vhost=vhost,
+        vhosts=vhosts,
+        command=command_line,
+        order=order,
+        older=None if following is None else asked.again(cursor=following),
+        is_first=not cursor,
     )
 
 

@@ -88,9 +88,8 @@ class Tasks:
     def all(self) -> list[Task]:
         """Newest first. NotLeader."""
         self._leading()
-        return sorted(
-            map(self._runner.now, self._task_log.tasks.values()), key=lambda task: task.created_ms, reverse=True
-        )
+        tasks = map(self._runner.now, self._task_log.tasks.values())
+        return sorted(tasks, key=lambda task: (task.created_ms, task.id), reverse=True)
 
     def get(self, task_id: str) -> Task:
         """NotLeader, UnknownTask."""
