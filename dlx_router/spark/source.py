@@ -32,6 +32,7 @@ from dlx_router.spark.offsets import (
     Range,
     advanced,
     checked,
+    dated,
     position,
     ranges,
     shares,
@@ -94,6 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._target: dict[str, int] | None = None
+        self._target_ms = 0
         self._newest: Positions | None = None
 
     def initialOffset(self) -> Positions:  # noqa: N802 - Spark's name
@@ -107,6 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._target_ms = _now_ms()
         self._target = self._asked(
             lambda connection: {stream: connection.probe(stream).end for stream in self._options.streams}
         )
@@ -125,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._options, partition.value)
 
     def _latest(self, connection: Connection, start: Positions, limit: ReadLimit) -> Positions:
-        known, probes = dict(start), {}
+        asked_ms, known, probes = _now_ms(), dict(start), {}
         for stream in self._options.streams:
             now = self._probed(connection, stream)
             if now is not None:
@@ -135,11 +138,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {stream: self._reachable(stream, now) for stream, now in probes.items()}
         backlogs = {stream: max(end - known[stream]["next"], 0) for stream, end in ends.items()}
         limits = self._limits(backlogs, ends, limit)
-        return known | {
+        reached = known | {
             stream: advanced(connection, stream, known[stream], now, limits[stream])
             for stream, now in probes.items()
             if backlogs[stream]
         }
+        if reached == start:  # a moment alone is no news: Spark would make a batch of it, again and again
+            return reached
+        return reached | {
+            stream: dated(reached[stream], start.get(stream), self._end_ms(stream, reached[stream], now, asked_ms))
+            for stream, now in probes.items()
+        }
+
+    def _end_ms(self, stream: str, at: Position, now: Probe, asked_ms: int) -> int | None:
+        """When the stream ended at this position, as far as it was asked; None: there is more to read."""
+        if at["next"] == now.end:  # a stream that looks shorter than it is was not asked well
+            return asked_ms
+        is_target = self._target is not None and at["next"] >= self._target.get(stream, now.end)
+        return self._target_ms if is_target else None
 
     def _probed(self, connection: Connection, stream: str) -> Probe | None:
         try:
@@ -188,6 +204,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return ask(connection)
 
         return self.tried(call)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:

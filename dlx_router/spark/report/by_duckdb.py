@@ -11,7 +11,9 @@ from dlx_router.core.signature import Signature
 from dlx_router.spark.advice import sql as advice_sql
 from dlx_router.spark.advice.judge import Known, QueueAdvice, advise
 from dlx_router.spark.analyses import sql
+from dlx_router.spark.archive.complete import complete_until, read_to_end
 from dlx_router.spark.archive.files import ArchiveError
+from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.duckdb_session import database_error, in_a_line
 from dlx_router.spark.report.data import MOST_BUCKETS, MOST_ROWS, NOTHING, Objective, ReportData, Rows, bucket_ms
 from dlx_router.spark.tables.database import writable
@@ -150,19 +152,22 @@ def opened(root: Path | str, times: Times = ALL) -> Iterator[Events]:
     since = "" if times.since_ms is None else datetime.fromtimestamp(times.since_ms / 1000, UTC).date().isoformat()
     with writable(root, since=since) as database:
         try:
-            complete_ms = _complete_ms(database, times)
+            complete_ms = _complete_ms(database, times, Archive(root))
             _load(database, times)
             yield Events(database, complete_ms)
         except database_error() as error:
             raise ArchiveError(f"{root}: {in_a_line(error)}") from None
 
 
-def _complete_ms(database: "DuckDBPyConnection", times: Times) -> int:
-    """Until when the archive surely tells everything: the newest ingest; not beyond the time that was asked for."""
+def _complete_ms(database: "DuckDBPyConnection", times: Times, archive: Archive) -> int:
+    """Until when the archive surely tells everything; not beyond the time that was asked for."""
     since = times._replace(until_ms=None).where()  # what came later may have been ingested long after
-    query = f"SELECT coalesce(max(epoch_us(ingest_ts)) // 1000, 0) FROM raw_events WHERE {since}"
-    (newest,) = database.execute(query).fetchone() or (0,)
-    return int(newest) if times.until_ms is None else min(times.until_ms, int(newest))
+    newest = database.execute(
+        f"SELECT stream, max(least(ts_ms, epoch_us(ingest_ts) // 1000)) FROM raw_events"
+        f" WHERE ingest_ts IS NOT NULL AND {since} GROUP BY stream"
+    ).fetchall()
+    known_ms = complete_until(read_to_end(archive), dict(newest))
+    return known_ms if times.until_ms is None else min(times.until_ms, known_ms)
 
 
 def _load(database: "DuckDBPyConnection", times: Times) -> None:

@@ -18,8 +18,8 @@ from dlx_router.spark.analyses.trends import trends
 from dlx_router.spark.report.data import MOST_BUCKETS, MOST_ROWS, NOTHING, Objective, ReportData, Rows, bucket_ms
 
 COLUMNS: Final = (
-    *NEEDED, "observed", "fingerprint", "error", "error_template", "body_sha256", "ingest_ts", "events",
-    "signature",
+    *NEEDED, "observed", "fingerprint", "error", "error_template", "body_sha256", "stream", "ingest_ts",
+    "events", "signature",
 )  # fmt: skip
 """All that a report looks at: far less than there is, since it has neither headers nor bodies."""
 

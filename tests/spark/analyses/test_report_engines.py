@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from dlx_router.cli.pipeline.run_analysis import known_until
 from dlx_router.core.recovered import DEATHS
 from dlx_router.journal.fields import KINDS
 from dlx_router.spark.advice.evidence import EDGES_MS, bucket
@@ -85,8 +86,7 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 def by_both(book: Book, **how: Any) -> list[dict[str, Any]]:
     """What either says of the whole archive."""
     events = read(book.spark, book.archive.root).cache()
-    as_of_ms = int(events.selectExpr("unix_millis(max(ingest_ts))").collect()[0][0])
-    expected = by_spark.gather(events, title="t", as_of_ms=as_of_ms, **how)
+    expected = by_spark.gather(events, title="t", as_of_ms=known_until(events, book.archive.root), **how)
     events.unpersist()
     with by_duckdb.opened(book.archive.root) as opened:
         return [compared(expected), compared(opened.gathered(title="t"))]
