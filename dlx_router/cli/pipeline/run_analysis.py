@@ -77,6 +77,11 @@ class Where:
         every = self.known(spark, repeated=True)  # it may have been ingested long after
         return min(until, known_until(every, self.archive))
 
+    @property
+    def since_ms(self) -> int | None:
+        """The begin of the time that was asked for."""
+        return self._times()[0]
+
     def within(self, choice: Choice) -> Choice:
         """Of letters whose last event was in this time."""
         since, until = self._times()

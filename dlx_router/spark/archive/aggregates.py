@@ -148,7 +148,7 @@ class Aggregates:
         return self._answered(since, answer)
 
     def hours(self, *, since: str = "") -> Rows:
-        """Deaths by hour, queue and failure group, and the letters that died in that group for the first time."""
+        """Deaths by hour, queue and failure group, and the letters first told of there in these days."""
         return self._answered(since, lambda database, files: _rows(database, _HOURS.format(files=files)))
 
     def _complete_until(self, database: "DuckDBPyConnection", files: str) -> int:
