@@ -116,9 +116,12 @@ def ranges(starts: Mapping[str, int], ends: Mapping[str, int], *, most: int, lea
     return spans
 
 
-def dated(at: Position, before: Position | None, end_ms: int | None) -> Position:
-    """The position with the moment at which the stream ended there; None: it did not, and what was known stays."""
-    known = (before or {}).get("complete_ms") if end_ms is None else end_ms
+def dated(at: Position, before: Position | None, ends: Mapping[int, int]) -> Position:
+    """The position with the moment at which the stream ended there; where it did not, what was known before stays.
+
+    `ends`: where the stream ended, and when it was asked. One that looks shorter than it is was not asked well.
+    """
+    known = ends.get(at["next"], (before or {}).get("complete_ms"))
     return at if known is None else {**at, "complete_ms": known}
 
 

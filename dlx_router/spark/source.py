@@ -109,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target_ms = _now_ms()
+        self._target_ms = time.time_ns() // 1_000_000
         self._target = self._asked(
             lambda connection: {stream: connection.probe(stream).end for stream in self._options.streams}
         )
@@ -128,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._options, partition.value)
 
     def _latest(self, connection: Connection, start: Positions, limit: ReadLimit) -> Positions:
-        asked_ms, known, probes = _now_ms(), dict(start), {}
+        asked_ms, known, probes = time.time_ns() // 1_000_000, dict(start), {}
         for stream in self._options.streams:
             now = self._probed(connection, stream)
             if now is not None:
@@ -145,17 +145,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if reached == start:  # a moment alone is no news: Spark would make a batch of it, again and again
             return reached
+        targets = self._target or {}
         return reached | {
-            stream: dated(reached[stream], start.get(stream), self._end_ms(stream, reached[stream], now, asked_ms))
-            for stream, now in probes.items()
+            stream: dated(at, start.get(stream), {targets.get(stream, now.end): self._target_ms, now.end: asked_ms})
+            for stream, at, now in ((stream, reached[stream], now) for stream, now in probes.items())
         }
-
-    def _end_ms(self, stream: str, at: Position, now: Probe, asked_ms: int) -> int | None:
-        """When the stream ended at this position, as far as it was asked; None: there is more to read."""
-        if at["next"] == now.end:  # a stream that looks shorter than it is was not asked well
-            return asked_ms
-        is_target = self._target is not None and at["next"] >= self._target.get(stream, now.end)
-        return self._target_ms if is_target else None
 
     def _probed(self, connection: Connection, stream: str) -> Probe | None:
         try:
@@ -204,10 +198,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return ask(connection)
 
         return self.tried(call)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:

@@ -50,10 +50,10 @@ def test_the_stream_that_lags_most_decides(asked: dict[str, int], newest: dict[s
 
 def test_a_position_keeps_the_moment_at_which_its_stream_ended_until_there_is_a_later_one() -> None:
     at = position(5, None)
-    assert dated(at, None, None) == at
-    assert dated(at, None, 7) == at | {"complete_ms": 7}
-    assert dated(at, {**position(3, None), "complete_ms": 4}, None) == at | {"complete_ms": 4}
-    assert dated(at, {**position(3, None), "complete_ms": 4}, 7) == at | {"complete_ms": 7}
+    assert dated(at, None, {6: 7}) == at
+    assert dated(at, None, {5: 7}) == at | {"complete_ms": 7}
+    assert dated(at, {**position(3, None), "complete_ms": 4}, {4: 7}) == at | {"complete_ms": 4}
+    assert dated(at, {**position(3, None), "complete_ms": 4}, {5: 7}) == at | {"complete_ms": 7}
 
 
 def became(made: Written) -> dict[str, Counter[str]]:

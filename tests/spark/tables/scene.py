@@ -68,7 +68,11 @@ class Written:
             self._bad(seg, number, bad)
         before = self.archive.end().get("s", {})
         read = [before.get("complete_ms", 0), *(_ms(_full(row, number, 0)["ingest_ts"]) for row in rows)]
-        at = dated({"next": number + 1, "seen": number, "mark": "", "lost": 0}, before, max(read) if is_end else None)
+        at = dated(
+            {"next": number + 1, "seen": number, "mark": "", "lost": 0},
+            before,
+            {number + 1: max(read)} if is_end else {},
+        )
         start = {"next": number, "seen": number - 1, "mark": "", "lost": 0}
         counts = {day: len(own) for day, own in days.items()}
         self.archive.commit(Entry(number, seg, counts, len(bad), {"s": start}, {"s": at}, 0))
