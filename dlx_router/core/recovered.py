@@ -32,7 +32,8 @@ REFUSED: Final = "refused"
 OPEN: Final = "open"
 UNDECIDED: Final = (OPEN, "held")  # neither helped nor lost
 _MANY: Final = 1_000_000  # deliveries without end reach the cap
-_LATEST_MS: Final = 253_402_300_800_000  # the year 10000; a time may be any number that somebody wrote into a stream
+# The end of the year 9999, the last that a date has; a time may be any number that somebody wrote into a stream.
+_LATEST_MS: Final = 253_402_300_799_999
 _DUE: Final = f"due_ms BETWEEN 0 AND {_LATEST_MS}"
 _GIVEN_BACK: Final = (
     f"CASE kind WHEN 'retried' THEN CASE WHEN {_DUE} THEN due_ms ELSE ts_ms END WHEN 'redriven' THEN ts_ms END"

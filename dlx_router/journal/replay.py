@@ -19,7 +19,8 @@ _ARRIVALS: Final = {arrival.value: arrival for arrival in Arrival}
 def letter_of(event: Mapping[str, Any]) -> Letter:
     """The letter of a letter's event. Raises KeyError on an event that tells of none, a gap say.
 
-    Headers that the journal was not asked for, or that are redacted, are missing here too.
+    Headers that the journal was not asked for, or that are redacted, are missing here too. To ask for a header or a
+    body value that is no JSON, which no router writes, raises ValueError.
     """
     deaths = tuple([_death(entry) for entry in event["deaths"]])
     headers, bodies = event.get("headers", {}), event.get("body_values", {})
@@ -49,7 +50,7 @@ def letter_of(event: Mapping[str, Any]) -> Letter:
         header=lambda name: _header(headers, name),
         cause=event.get("said_cause"),
         since_ms=event.get("since_ms", 0),
-        body=lambda pointer: json.loads(bodies[pointer]) if pointer in bodies else None,
+        body=lambda pointer: _json(bodies[pointer]) if pointer in bodies else None,
         content_type=event.get("props", {}).get("content_type") or "",  # null in a column of the archive
         size=event["digest"]["size"],
     )
@@ -93,9 +94,16 @@ def _fresh(entry: Mapping[str, Any], deaths: tuple[Death, ...]) -> Death:
     return Death(queue, reason, count, 0, "", ())
 
 
+def _json(text: str) -> Any:  # noqa: ANN401 - JSON
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
+
+
 def _header(headers: Mapping[str, str], name: str) -> str | None:
     """As a template sees it: a scalar as text, else None."""
-    value = json.loads(headers[name]) if name in headers else None
+    value = _json(headers[name]) if name in headers else None
     if value is None or isinstance(value, dict | list):
         return None
     if isinstance(value, bool):

@@ -2,7 +2,8 @@
 
 A position is {"next", "seen", "mark", "lost"}: the offset to read next, the offset and digest of a message before it,
 and how often something was missing and that was allowed. A stream that was deleted and made anew counts from 0 again,
-and an offset alone does not tell; the mark does.
+and an offset alone does not tell; the mark does. `complete_ms` is there too once all of the stream was read: all that
+it had at that moment lies before the position.
 """
 
 from collections.abc import Mapping
@@ -113,6 +114,15 @@ def ranges(starts: Mapping[str, int], ends: Mapping[str, int], *, most: int, lea
         edges = [start + (end - start) * at // count for at in range(count + 1)]
         spans += [Range(stream, low, high) for low, high in pairwise(edges) if low < high]
     return spans
+
+
+def dated(at: Position, before: Position | None, ends: Mapping[int, int]) -> Position:
+    """The position with the moment at which the stream ended there; where it did not, what was known before stays.
+
+    `ends`: where the stream ended, and when it was asked. One that looks shorter than it is was not asked well.
+    """
+    known = ends.get(at["next"], (before or {}).get("complete_ms"))
+    return at if known is None else {**at, "complete_ms": known}
 
 
 def shares(backlogs: Mapping[str, int], most: int) -> dict[str, int]:

@@ -32,6 +32,7 @@ from dlx_router.spark.offsets import (
     Range,
     advanced,
     checked,
+    dated,
     position,
     ranges,
     shares,
@@ -94,6 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._target: dict[str, int] | None = None
+        self._target_ms = 0
         self._newest: Positions | None = None
 
     def initialOffset(self) -> Positions:  # noqa: N802 - Spark's name
@@ -107,6 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._target_ms = time.time_ns() // 1_000_000
         self._target = self._asked(
             lambda connection: {stream: connection.probe(stream).end for stream in self._options.streams}
         )
@@ -125,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._options, partition.value)
 
     def _latest(self, connection: Connection, start: Positions, limit: ReadLimit) -> Positions:
-        known, probes = dict(start), {}
+        asked_ms, known, probes = time.time_ns() // 1_000_000, dict(start), {}
         for stream in self._options.streams:
             now = self._probed(connection, stream)
             if now is not None:
@@ -135,10 +138,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {stream: self._reachable(stream, now) for stream, now in probes.items()}
         backlogs = {stream: max(end - known[stream]["next"], 0) for stream, end in ends.items()}
         limits = self._limits(backlogs, ends, limit)
-        return known | {
+        reached = known | {
             stream: advanced(connection, stream, known[stream], now, limits[stream])
             for stream, now in probes.items()
             if backlogs[stream]
+        }
+        if reached == start:  # a moment alone is no news: Spark would make a batch of it, again and again
+            return reached
+        targets = self._target or {}
+        return reached | {
+            stream: dated(at, start.get(stream), {targets.get(stream, now.end): self._target_ms, now.end: asked_ms})
+            for stream, at, now in ((stream, reached[stream], now) for stream, now in probes.items())
         }
 
     def _probed(self, connection: Connection, stream: str) -> Probe | None:

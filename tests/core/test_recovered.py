@@ -47,6 +47,8 @@ def test_the_window_is_an_hour_or_twice_the_longest_wait(longest: int, window: i
         ("retried", None, -HOUR, 0, "open"),
         ("retried", 2**63 - 1, HOUR, 0, "recovered"),  # of no time: at once
         ("retried", -(2**63), HOUR - 1, 0, "open"),
+        ("retried", 253_402_300_800_000, HOUR, 0, "recovered"),  # the year 10000, which no date has
+        ("retried", 253_402_300_799_999, HOUR, 0, "open"),
         ("redriven", NOW + 5 * HOUR, HOUR, 0, "recovered"),  # at once, whatever it waited for before
         ("redriven", None, HOUR - 1, 0, "open"),
         ("held", NOW, 99 * HOUR, 0, "held"),
@@ -85,7 +87,9 @@ moments: Final = st.integers(NOW - 3 * HOUR, NOW + 3 * HOUR) | st.sampled_from(
 
 # A stream may say anything of a time that SQLite and Spark have a number for.
 due: Final = (
-    st.none() | moments | st.sampled_from([-(2**63), -1, 0, 253_402_300_800_000, 253_402_300_800_001, 2**63 - 1])
+    st.none()
+    | moments
+    | st.sampled_from([-(2**63), -1, 0, 253_402_300_799_999, 253_402_300_800_000, 253_402_300_800_001, 2**63 - 1])
 )
 
 

@@ -1,6 +1,7 @@
 """Days that are over: one file, each event once; what is too old or unwanted is gone from the disk."""
 
 import shutil
+import time
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +51,8 @@ class Book:
         number = self.archive.next_number()
         seg = f"{number:010}-test"
         counts = segment(self.archive, seg, written([message(number, b"".join(lines))], self.archive.work / "files"))
-        ends = {"s": {"next": number + 1, "seen": number, "mark": "", "lost": 0}}
+        read_ms = time.time_ns() // 1_000_000
+        ends = {"s": {"next": number + 1, "seen": number, "mark": "", "lost": 0, "complete_ms": read_ms}}
         starts = {"s": {"next": number, "seen": -1, "mark": "", "lost": 0}}
         self.archive.commit(Entry(number, seg, counts, 0, starts, ends, 0))
 

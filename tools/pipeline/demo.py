@@ -23,7 +23,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from dlx_router.cli.pipeline.run_analysis import complete_until, way_of
+from dlx_router.cli.pipeline.run_analysis import known_until, way_of
 from dlx_router.core.names import Names
 from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.archive.reading import read
@@ -163,7 +163,7 @@ def _journal(scene: Scene) -> None:
 def _report(scene: Scene) -> None:
     print("\nreport")
     events = scene.events.cache()
-    data = gather(events, title="A week of dead letters", as_of_ms=complete_until(events))
+    data = gather(events, title="A week of dead letters", as_of_ms=known_until(events, scene.archive))
     events.unpersist()
     (scene.out / "report.html").write_text(page(data), encoding="utf-8")
     print(f"  {scene.out / 'report.html'}")
@@ -205,7 +205,7 @@ def _groups(scene: Scene, data: ReportData) -> None:
 
 def _backtest(scene: Scene, better: Truth) -> None:
     print("\nbacktest: the policies as they were")
-    as_of = complete_until(scene.events)
+    as_of = known_until(scene.events, scene.archive)
     same = backtest(scene.events, files_of(NOW), as_of_ms=as_of)
     scene.checks.equal("differences", same.differing_arrivals, 0)
     print("\nbacktest: what the report advises")
@@ -232,7 +232,7 @@ def _redrive(scene: Scene, client: Client, folder: Path) -> None:
     group = events.where((f.col("failed_queue") == QUEUE) & (f.col("kind") == "dead_lettered")).first()
     chosen = Choice(group=group.fingerprint if group is not None else "", queue=QUEUE)
     name = f"r-demo-{datetime.now(UTC):%H%M%S}"
-    plan = freeze(events, chosen, folder, redrive_id=name, as_of_ms=complete_until(events))
+    plan = freeze(events, chosen, folder, redrive_id=name, as_of_ms=known_until(events, scene.archive))
     scene.checks.equal("letters in the plan", plan.letters, len(dead))
     result = run(scene.spark, folder, way_of(f"env:{_URL}", str(scene.key_file), 0))
     scene.checks.equal("confirmed", result.confirmed, len(dead))
@@ -240,7 +240,7 @@ def _redrive(scene: Scene, client: Client, folder: Path) -> None:
     scene.checks.equal("letters that came, by id", sorted(got) == dead, True)  # noqa: FBT003 - answer and truth
     print("\ningest, and the journal's word")
     scene.ingest()
-    counts = reconcile(scene.spark, scene.events, folder, as_of_ms=complete_until(scene.events))
+    counts = reconcile(scene.spark, scene.events, folder, as_of_ms=known_until(scene.events, scene.archive))
     scene.checks.equal("told by the journal", counts["told"], len(dead))
     again = scene.events.where((f.col("kind") == "retried") & (f.col("router_id") != "router-1"))
     rows = again.select("id", "redrives", "attempts").collect()

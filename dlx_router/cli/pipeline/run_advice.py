@@ -69,7 +69,7 @@ def run(where: Where, policies: Path, *, queues: Sequence[str], prices: Prices, 
 
 def _answer(where: Where, files: Files, queues: Sequence[str], prices: Prices) -> Answer:
     spark = where.session()
-    events = where.events(spark).select(*{*COLUMNS, *differences.NEEDED, "policy", "redrive_id", "ingest_ts"})
+    events = where.events(spark).select(*{*COLUMNS, *differences.NEEDED, "policy", "redrive_id", "stream", "ingest_ts"})
     events = (events.where(f.col("failed_queue").isin(*queues)) if queues else events).cache()
     try:
         judge, types = queue_types.judge(files, prefix(), partial(vhosts, events))

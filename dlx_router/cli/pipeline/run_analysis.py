@@ -13,6 +13,7 @@ from dlx_router.cli import output
 from dlx_router.cli.pipeline.moments import times, without_events
 from dlx_router.cli.pipeline.names import prefix, tls_options
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
+from dlx_router.spark.archive.complete import complete_until, read_to_end
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.conditions import unseen
@@ -69,11 +70,17 @@ class Where:
         return events if since is None else events.where(f.col("ts_ms") >= since)
 
     def as_of_ms(self, spark: SparkSession, events: DataFrame) -> int:
-        """Until when `events` tell everything, see `complete_until`; with --until not beyond that."""
+        """Until when `events` tell everything, see `known_until`; with --until not beyond that."""
         until = self._times()[1]
         if until is None:
-            return complete_until(events)
-        return min(until, complete_until(self.known(spark, repeated=True)))  # it may have been ingested long after
+            return known_until(events, self.archive)
+        every = self.known(spark, repeated=True)  # it may have been ingested long after
+        return min(until, known_until(every, self.archive))
+
+    @property
+    def since_ms(self) -> int | None:
+        """The begin of the time that was asked for."""
+        return self._times()[0]
 
     def within(self, choice: Choice) -> Choice:
         """Of letters whose last event was in this time."""
@@ -92,10 +99,11 @@ class Where:
             Archive(self.archive).require_folder()
 
 
-def complete_until(events: DataFrame) -> int:
-    """Until when the archive surely tells everything: the newest ingest, ms since 1970. 0 for no event."""
-    newest = events.agg(f.unix_millis(f.max("ingest_ts"))).collect()[0][0]
-    return int(newest) if newest is not None else 0
+def known_until(events: DataFrame, archive: Path) -> int:
+    """Until when the archive surely tells everything: `archive.complete`, ms since 1970. 0 for no event."""
+    decided = f.max(f.least("ts_ms", f.unix_millis("ingest_ts"))).alias("newest_ms")
+    rows = events.where("ingest_ts is not null").groupBy("stream").agg(decided).collect()
+    return complete_until(read_to_end(Archive(archive)), {row.stream: row.newest_ms for row in rows})
 
 
 def vhosts(events: DataFrame) -> list[str]:
@@ -169,7 +177,12 @@ def frozen(where: Where, choice: Choice, folder: Path, target: Target) -> Plan:
     spark = where.session()
     events = where.known(spark)
     return freeze(
-        events, where.within(choice), folder, redrive_id=redrive_id, as_of_ms=complete_until(events), target=target
+        events,
+        where.within(choice),
+        folder,
+        redrive_id=redrive_id,
+        as_of_ms=known_until(events, where.archive),
+        target=target,
     )
 
 

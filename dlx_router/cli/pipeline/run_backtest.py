@@ -36,6 +36,9 @@ def backtest_lines(answer: Backtest) -> list[str]:
     letters, differing = output.number(answer.letters, "letter"), output.number(answer.differing_letters, "letter")
     judged = f"{output.number(answer.judged, 'decision')} about {letters} judged again"
     lines = [f"{judged}: {answer.differing_arrivals} differ, of {differing}"]
+    if answer.unjudged:
+        decisions = output.number(answer.unjudged, "decision")
+        lines.append(f"not judged: {decisions}, told by events that no router writes so")
     for row in answer.changes:
         samples = f", {', '.join(row['sample_ids'])}" if row["sample_ids"] else ""
         counts = f"{output.number(row['letters'], 'letter')}, {output.number(row['arrivals'], 'decision')}{samples}"

@@ -47,7 +47,7 @@ def report(  # noqa: PLR0913 - options
         out.write_text(page(data), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         return output.wrong_use(f"--out {out}: {error.strerror}; name a file that can be written")
-    letters, groups = output.number(data.total("letters"), "letter"), output.number(len(data.groups), "group")
+    letters, groups = output.number(data.total("letters"), "letter"), output.number(data.count("groups"), "group")
     output.say(f"{out}: {letters}, {groups}, {output.number(len(data.advice), 'queue')} judged", ids=[str(out)])
     return output.OK
 

@@ -26,7 +26,8 @@ def gathered(request: ReportRequest) -> ReportData:
             queue_types.warn(left_out(events, judge))
         as_of_ms = where.as_of_ms(spark, events)
         return gather(
-            events, title=request.title, as_of_ms=as_of_ms, objective=request.objective, quiet=quiet, known=known
-        )
+            events, title=request.title, as_of_ms=as_of_ms, objective=request.objective, quiet=quiet, known=known,
+            since_ms=where.since_ms,
+        )  # fmt: skip
     finally:
         events.unpersist()

@@ -47,4 +47,4 @@ def failure_groups(events: DataFrame, outcomes: DataFrame) -> DataFrame:
     )
     lost = counted.withColumn("lost", f.col("letters") - f.col("recovered") - f.col("open"))
     shown = lost.withColumn("lost_share", share(f.col("lost"), f.col("letters")))
-    return shaped(shown, GROUPS_SCHEMA).orderBy(f.desc("letters"), "fingerprint", "failed_queue")
+    return shaped(shown, GROUPS_SCHEMA).orderBy(f.desc("letters"), "fingerprint", "failed_queue", "vhost")

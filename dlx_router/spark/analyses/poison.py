@@ -48,7 +48,9 @@ def poison_messages(events: DataFrame, outcomes: DataFrame, *, deaths: int = POI
 
 
 def redrive_success(tried: DataFrame, outcomes: DataFrame) -> DataFrame:
-    """What each redrive brought, by queue. REDRIVES_SCHEMA. `tried`, `outcomes`: `tries` and `letters` of them.
+    """What each redrive brought, by queue, the newest first. REDRIVES_SCHEMA.
+
+    `tried`, `outcomes`: `tries` and `letters` of them.
 
     Recovered: the letter has come to rest since, `at_once` without dying again first; lost: it is dead again.
     """
@@ -77,4 +79,4 @@ def redrive_success(tried: DataFrame, outcomes: DataFrame) -> DataFrame:
             **rated("recovered_share", f.col("recovered"), closed),
         }
     )
-    return shaped(result, REDRIVES_SCHEMA).orderBy("first_ms", "redrive_id", "vhost", "failed_queue")
+    return shaped(result, REDRIVES_SCHEMA).orderBy(f.desc("first_ms"), "redrive_id", "vhost", "failed_queue")

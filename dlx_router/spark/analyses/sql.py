@@ -106,20 +106,37 @@ def _percentile(of: str, point: float) -> str:
     return f"CAST(trunc(quantile_cont({of}, {point})) AS BIGINT)"
 
 
+_OF_ATTEMPTS: Final = "kind = 'retried' AND redrives = 0 AND outcome IN ('recovered', 'failed')"
+
+LETTER_TOTALS: Final = f"""
+SELECT count(*) AS letters, count(*) FILTER (WHERE {_GOOD}) AS recovered,
+  count(*) FILTER (WHERE {_GOOD} AND redrives > 0) AS by_redrive, count(*) FILTER (WHERE {_OPEN}) AS open,
+  letters - open - recovered AS lost, (SELECT count(*) FROM births) AS born
+FROM fates
+"""
+TRY_TOTALS: Final = (
+    f"SELECT count(*) AS tried, count(*) FILTER (WHERE {_GOOD}) AS helped FROM tries WHERE {_OF_ATTEMPTS}"
+)
+"""Sums over all that the tables beside them tell of, however many rows of those are shown."""
+
 EFFICACY: Final = f"""
 SELECT vhost, failed_queue, reason, attempts, count(*) AS tried, count(*) FILTER (WHERE {_GOOD}) AS recovered,
   tried - recovered AS failed, {_percentile("given_back_ms - decided_ms", 0.5)} AS wait_p50_ms,
   {_percentile("given_back_ms - first_death_ms", 0.5)} AS elapsed_p50_ms
-FROM tries WHERE kind = 'retried' AND redrives = 0 AND outcome IN ('recovered', 'failed')
-GROUP BY vhost, failed_queue, reason, attempts ORDER BY vhost, failed_queue, reason, attempts
+FROM tries WHERE {_OF_ATTEMPTS}
+GROUP BY vhost, failed_queue, reason, attempts
+ORDER BY sum(count(*)) OVER (PARTITION BY vhost, failed_queue, reason) DESC, vhost NULLS FIRST,
+  failed_queue NULLS FIRST, reason NULLS FIRST, attempts NULLS FIRST
 """
+"""Where retries are most, first: whoever shows a part of them shows whole queues that matter."""
 
 RECOVERY: Final = f"""
 SELECT vhost, failed_queue, reason, count(*) AS letters, count(*) FILTER (WHERE {_GOOD}) AS recovered,
   count(*) FILTER (WHERE {_GOOD} AND redrives > 0) AS by_redrive,
   count(*) FILTER (WHERE {_OPEN}) AS open, letters - open - recovered AS lost, {_percentile(_TOOK, 0.5)} AS time_p50_ms,
   {_percentile(_TOOK, 0.95)} AS time_p95_ms, {_percentile(_TOOK, 0.99)} AS time_p99_ms
-FROM fates GROUP BY vhost, failed_queue, reason ORDER BY letters DESC, vhost, failed_queue, reason
+FROM fates GROUP BY vhost, failed_queue, reason
+ORDER BY letters DESC, vhost NULLS FIRST, failed_queue NULLS FIRST, reason NULLS FIRST
 """
 
 
@@ -132,21 +149,34 @@ FROM fates GROUP BY vhost, failed_queue ORDER BY bad / nullif(letters - open, 0)
 """
 
 
-def trends(bucket_ms: int) -> str:
-    """Deaths in each bucket and queue, and the letters that failed for the first time."""
+def births(since_ms: int | None) -> str:
+    """The first event of each letter that failed for the first time, and not before `since_ms`."""
+    young = "" if since_ms is None else f" AND coalesce(born_ms, {since_ms:d}) >= {since_ms:d}"
     return f"""
-WITH own AS (
-  SELECT * FROM letter_events WHERE redrive_id IS NULL
-), births AS (
-  SELECT min(struct_pack(ts_ms := ts_ms, step := step, failed_queue := failed_queue, kind := kind)) AS birth
-  FROM own WHERE kind NOT IN ('released', {", ".join(map(repr, LEASES))}) GROUP BY letter
-), every AS (
-  SELECT ts_ms, failed_queue, 1 AS deaths, 0 AS new_letters FROM own WHERE kind IN {_DECIDED!r}
-  UNION ALL SELECT birth.ts_ms, birth.failed_queue, 0, 1 FROM births WHERE birth.kind IN {_DECIDED!r}
+WITH firsts AS (
+  SELECT min(struct_pack(ts_ms := ts_ms, step := step, failed_queue := failed_queue, kind := kind)) AS birth,
+    min(first_death_ms) AS born_ms
+  FROM letter_events WHERE redrive_id IS NULL AND kind NOT IN ('released', {", ".join(map(repr, LEASES))})
+  GROUP BY letter
+)
+SELECT birth FROM firsts WHERE birth.kind IN {_DECIDED!r}{young}
+"""
+
+
+def trends(bucket_ms: int) -> str:
+    """Deaths in each bucket and queue, and the letters that failed for the first time (table `births`).
+
+    What tells of most deaths comes first.
+    """
+    return f"""
+WITH every AS (
+  SELECT ts_ms, failed_queue, 1 AS deaths, 0 AS new_letters FROM letter_events
+  WHERE redrive_id IS NULL AND kind IN {_DECIDED!r}
+  UNION ALL SELECT birth.ts_ms, birth.failed_queue, 0, 1 FROM births
 )
 SELECT ts_ms - ts_ms % {bucket_ms} AS bucket_ms, failed_queue, sum(deaths)::BIGINT AS deaths,
   sum(new_letters)::BIGINT AS new_letters
-FROM every GROUP BY ALL ORDER BY bucket_ms, failed_queue
+FROM every GROUP BY ALL ORDER BY deaths DESC, bucket_ms, failed_queue NULLS FIRST
 """
 
 
@@ -163,7 +193,8 @@ SELECT fingerprint, vhost, failed_queue, any_value(died.reason) AS reason, any_v
   min(first_ms) AS first_ms, max(died.last_ms) AS last_ms,
   [arg_min(id, row(first_ms, id)), arg_max(id, row(died.last_ms, id)), min(id)] AS sample_ids
 FROM died LEFT JOIN (SELECT letter, outcome FROM fates) AS ended USING (letter) LEFT JOIN errors USING (fingerprint)
-GROUP BY fingerprint, vhost, failed_queue ORDER BY letters DESC, fingerprint, failed_queue, vhost
+GROUP BY fingerprint, vhost, failed_queue
+ORDER BY letters DESC, fingerprint NULLS FIRST, failed_queue NULLS FIRST, vhost NULLS FIRST
 """
 
 POISON: Final = f"""
@@ -188,7 +219,8 @@ SELECT redrive_id, vhost, failed_queue, count(*) AS letters, count(*) FILTER (WH
   count(*) FILTER (WHERE {_OPEN}) AS open, letters - open - recovered AS lost, min(first_ms) AS first_ms,
   max(sent.last_ms) AS last_ms
 FROM sent LEFT JOIN (SELECT letter, outcome FROM fates) AS ended USING (letter)
-GROUP BY redrive_id, vhost, failed_queue ORDER BY first_ms, redrive_id, vhost, failed_queue
+GROUP BY redrive_id, vhost, failed_queue
+ORDER BY first_ms DESC, redrive_id NULLS FIRST, vhost NULLS FIRST, failed_queue NULLS FIRST
 """
 
 

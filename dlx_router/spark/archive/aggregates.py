@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from dlx_router.core.recovered import AT_LEAST_MS, DEATHS, RECOVERED, SILENT, UNDECIDED, WAITS, fate_sql, wait_sql
 from dlx_router.spark import scratch
+from dlx_router.spark.archive.complete import complete_until, read_to_end
 from dlx_router.spark.archive.files import ArchiveError, removed, token
 from dlx_router.spark.archive.layout import Archive, Part
 from dlx_router.spark.archive.verify import counted
@@ -47,7 +48,7 @@ coalesce(case when strlen(event_id) = strlen(id) + 17 and starts_with(event_id, 
 # by which `newest` is ordered is null.
 _MAKE: Final = f"""
 copy (
-  select id, failed_queue, vhost, fingerprint, reason,
+  select stream, id, failed_queue, vhost, fingerprint, reason,
          any_value(error."type") filter (where died) as error_type,
          any_value(error_template) filter (where died) as error_template,
          list(struct_pack(step := step, ts_ms := ts_ms)) filter (where died) as deaths,
@@ -56,19 +57,21 @@ copy (
                          step := step, kind := kind, reason := reason, due_ms := due_ms))
            filter (where speaks) as newest,
          max({wait_sql()}) as wait_ms,
-         max(epoch_ms(ingest_ts)) as read_ms
+         max(case when ingest_ts is not null then least(ts_ms, epoch_ms(ingest_ts)) end) as decided_ms
   from (
     select *, observed is null and kind in {DEATHS!r} and redrive_id is null as died,
            observed is null and kind not in {SILENT!r} as speaks,
            {STEP} as step
     from read_parquet({{files}}, hive_partitioning = false) where id is not null
-  ) group by id, failed_queue, vhost, fingerprint, reason
+  ) group by stream, id, failed_queue, vhost, fingerprint, reason
 ) to {{out}} (format parquet, compression zstd, kv_metadata {{mark}})
 """
 _MARK: Final = "dlx_router_part"
 _MADE: Final = blake2b(_MAKE.encode(), digest_size=8).hexdigest()  # what is made by another text is made anew
 _WHOLE: Final = "select bit_xor(hash(one)) from read_parquet({file}, hive_partitioning = false) as one"
-_NEWEST: Final = "select coalesce(max(read_ms), 0) as newest from read_parquet({files}, hive_partitioning = false)"
+_NEWEST: Final = """
+select stream, max(decided_ms) as decided_ms from read_parquet({files}, hive_partitioning = false)
+where decided_ms is not null group by stream"""
 _EACH: Final = """
 part as (select * from read_parquet({files}, hive_partitioning = false)),
 by_letter as (
@@ -133,12 +136,11 @@ class Aggregates:
     def groups(self, *, as_of_ms: int | None = None, since: str = "") -> Rows:
         """The failure groups, as `analyses.groups` says of the same days (UTC, from `since` on). GROUPS_SCHEMA.
 
-        `as_of_ms`: until when the journal is told to its end; None: until the newest event was read.
+        `as_of_ms`: until when the journal is told to its end; None: as `complete_until` says.
         """
 
         def answer(database: "DuckDBPyConnection", files: str) -> Rows:
-            newest = _rows(database, _NEWEST.format(files=files))[0]["newest"]
-            as_of = newest if as_of_ms is None else as_of_ms
+            as_of = self._complete_until(database, files) if as_of_ms is None else as_of_ms
             fate = fate_sql(as_of_ms=as_of, window=f"coalesce(quiet_ms, {AT_LEAST_MS})")
             rows = _rows(database, _GROUPS.format(files=files, fate=fate))
             return [{**row, "sample_ids": [*dict.fromkeys(row["sample_ids"])]} for row in rows]
@@ -146,8 +148,12 @@ class Aggregates:
         return self._answered(since, answer)
 
     def hours(self, *, since: str = "") -> Rows:
-        """Deaths by hour, queue and failure group, and the letters that died in that group for the first time."""
+        """Deaths by hour, queue and failure group, and the letters first told of there in these days."""
         return self._answered(since, lambda database, files: _rows(database, _HOURS.format(files=files)))
+
+    def _complete_until(self, database: "DuckDBPyConnection", files: str) -> int:
+        newest = {row["stream"]: row["decided_ms"] for row in _rows(database, _NEWEST.format(files=files))}
+        return complete_until(read_to_end(self._archive), newest)
 
     def refresh(self) -> int:
         """Make what is missing or is not of its part, remove what is of no part any more; how many were made."""

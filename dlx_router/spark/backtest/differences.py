@@ -34,8 +34,9 @@ SAMPLES: Final = 3
 def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router", types: QueueTypes = ()) -> DataFrame:
     """What was decided about each recorded arrival, and what the policies in `files` decide. ARRIVALS_SCHEMA.
 
-    `differs`: names of what is different, empty for the same. `allowed`: the new max-delivery-attempts, null without a
-    policy. Arrivals whose fate the broker decided (a target refused, an outage) are not in it.
+    `differs`: names of what is different, empty for the same, null where that cannot be judged: no router wrote such an
+    event. `allowed`: the new max-delivery-attempts, null without a policy. Arrivals whose fate the broker decided (a
+    target refused, an outage) are not in it.
     """
     decided = of_letters(events).where(f.col("kind").isin(*KINDS))
     deaths = (f.col(f"deaths.{name}").alias(f"death_{name}") for name in DEATH)
@@ -83,12 +84,20 @@ def summary(different: DataFrame) -> DataFrame:
         .when(f.array_contains("differs", "cause"), "another cause")
         .otherwise("another count of attempts"),
     )
-    counted = named.groupBy("vhost", "failed_queue", "reason", "change").agg(
+    ranked = named.withColumn("nth", f.when(f.col("first"), f.row_number().over(_of_samples())))
+    counted = ranked.groupBy("vhost", "failed_queue", "reason", "change").agg(
         f.count("*").alias("arrivals"),
         f.count_if("first").alias("letters"),
-        f.slice(f.array_sort(f.collect_set(f.when(f.col("first"), f.col("id")))), 1, SAMPLES).alias("sample_ids"),
+        f.sort_array(f.collect_set(f.when(f.col("nth") <= SAMPLES, f.col("id")))).alias("sample_ids"),
     )
     return counted.orderBy(f.desc("letters"), "vhost", "failed_queue", "reason", "change")
+
+
+def _of_samples() -> Any:  # noqa: ANN401 - as `_of_letter`
+    """First differences, each letter's one, of one change by id: what is not shown is not gathered."""
+    from pyspark.sql import Window  # noqa: PLC0415 - pyspark may be missing
+
+    return Window.partitionBy("vhost", "failed_queue", "reason", "change", "first").orderBy("id")
 
 
 def _of_letter() -> Any:  # noqa: ANN401 - a WindowSpec, classic or of Connect

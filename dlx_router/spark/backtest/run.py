@@ -21,7 +21,8 @@ class Backtest:
 
     `cut_recovered` of the `cut` letters that are now given up recovered by a later retry; `retries_spared` deliveries
     would not have been made. Both are recorded facts. `left_out`: policies for one type of queues that were not judged,
-    because nobody told the type of the queues they may be for.
+    because nobody told the type of the queues they may be for. `unjudged`: arrivals that no router told so, of which
+    nothing can be said.
     """
 
     judged: int
@@ -34,6 +35,7 @@ class Backtest:
     retries_spared: int
     estimates: tuple[Estimate, ...]
     left_out: tuple[str, ...] = ()
+    unjudged: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -59,8 +61,9 @@ def backtest(
 def _answer(known: DataFrame, judged: DataFrame, judge: Judge, as_of_ms: int) -> Backtest:
     different = differences.changed(judged)
     totals: Row = judged.agg(
-        f.count("*").alias("judged"),
-        f.count_distinct(*KEY).alias("letters"),
+        f.count("differs").alias("judged"),
+        f.count_distinct(f.when(f.col("differs").isNotNull(), f.struct(*KEY))).alias("letters"),
+        f.count_if(f.col("differs").isNull()).alias("unjudged"),
         f.count_if(f.size("differs") > 0).alias("arrivals"),
     ).collect()[0]
     changes = tuple(row.asDict() for row in differences.summary(different).collect())
@@ -77,6 +80,7 @@ def _answer(known: DataFrame, judged: DataFrame, judge: Judge, as_of_ms: int) ->
         retries_spared=cut.spared,
         estimates=tuple(_estimated(known, different, tried, judge)) if changes else (),
         left_out=left_out(judged, judge),
+        unjudged=totals.unjudged,
     )
 
 

@@ -4,11 +4,14 @@ A shape is all that a decision looks at but times and chance; letters that are e
 more as they are when their time (`redelivery-max-elapsed`) is over. Chance is the jitter alone. The waits that it makes
 and whether they end in time are computed in columns. Conditions may ask for anything: with them every letter is judged
 by itself. A law holds both ways equal: tests/spark/analyses/test_shapes.py.
+
+Anybody may write to a stream: a letter of which no router wrote such an event is not judged, and is told as such, by a
+row whose `differs` is null.
 """
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,14 +37,16 @@ _COMMON: Final = ("vhost", "failed_queue", "reason", "redrives")  # of the rows,
 SHAPES: Final = 10_000  # remembered by a task
 _NONE: Final = -(1 << 62)  # is no wait
 _FAR: Final = 1 << 60  # a moment that is never reached
+_LONGS: Final = range(-(1 << 63), 1 << 63)
+_NO_EVENT: Final = (LookupError, TypeError, ValueError, ArithmeticError)  # what no router wrote raises these
 _WAIT: Final = Outcome._fields.index("wait_ms")
 
 
 class Shape(NamedTuple):
     """What is known of all letters of a shape. `jittered`: the wait depends on the draw, by this policy and base.
 
-    `now` None: each is judged by itself. `over`: what is decided where a wait would end later than `elapsed_ms` after
-    the first death; None: the same.
+    `was` None: it tells of no decision. `now` None: each is judged by itself. `over`: what is decided where a wait
+    would end later than `elapsed_ms` after the first death; None: the same. `is_event`: a router may have written it.
     """
 
     event: dict[str, Any]
@@ -51,6 +56,7 @@ class Shape(NamedTuple):
     jittered: tuple[Effective, int] | None = None
     over: Outcome | None = None
     elapsed_ms: int = 0
+    is_event: bool = True
 
 
 class Shapes:
@@ -63,11 +69,12 @@ class Shapes:
     def judged(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The letters that were decided upon, of a batch with columns `shape` (JSON) and OWN: rows of `schema`.
 
-        In any order.
+        In any order. What cannot be judged has a row too, without decisions.
         """
         encoded = batch.column("shape").dictionary_encode()
         codes = encoded.indices.to_numpy()
         shapes = [self._shape(text) for text in encoded.dictionary.to_pylist()]
+        forged = np.array([not shape.is_event for shape in shapes], bool)[codes]
         together = np.array([shape.was is not None and shape.now is not None for shape in shapes], bool)[codes]
         if together.any():
             some = pa.array(together)
@@ -75,10 +82,10 @@ class Shapes:
         alone = np.array([shape.was is not None and shape.now is None for shape in shapes], bool)[codes]
         if alone.any():
             rows = self._one_by_one(batch.filter(pa.array(alone)), [shapes[code] for code in codes[alone]])
-            arrays = [
-                pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield _in_rows(rows, schema)
+        if forged.any():
+            owns = _own(batch.filter(pa.array(forged)))
+            yield _in_rows(map(_unjudged, owns, [shapes[code] for code in codes[forged]]), schema)
 
     def _shape(self, text: str) -> Shape:
         if text not in self._known:
@@ -89,30 +96,60 @@ class Shapes:
 
     def _one_by_one(self, batch: pa.RecordBatch, shapes: Sequence[Shape]) -> Iterator[tuple[Any, ...]]:
         for own, shape in zip(_own(batch), shapes, strict=True):
-            event = {**shape.event, "due_ms": own["ts_ms"], "first_death_ms": own["ts_ms"], **own}
-            was, now = recorded(event), self._judge.judge(event)
-            yield (
-                own["event_id"], event["vhost"], own["id"], event["failed_queue"], event["reason"], own["ts_ms"],
-                event["redrives"], differing(was, now), shape.allowed, *was, *now,
-            )  # fmt: skip
+            try:
+                row = self._row(own, shape)
+            except _NO_EVENT:
+                row = _unjudged(own, shape)
+            yield row
+
+    def _row(self, own: dict[str, Any], shape: Shape) -> tuple[Any, ...]:
+        event = {**shape.event, "due_ms": own["ts_ms"], "first_death_ms": own["ts_ms"], **own}
+        was, now = recorded(event), self._judge.judge(event)
+        _require_longs(was, now)
+        return (
+            own["event_id"], event["vhost"], own["id"], event["failed_queue"], event["reason"], own["ts_ms"],
+            event["redrives"], differing(was, now), shape.allowed, *was, *now,
+        )  # fmt: skip
 
 
 def _judged(judge: Judge, event: dict[str, Any]) -> Shape:
     """What `decide()` says of the shape, unless it may say otherwise at another time."""
     try:
         return _decided(judge, event) if was_decided(event) else Shape(event, None)
-    except (LookupError, TypeError, ValueError):  # no router wrote this event: anybody may write to a stream
-        return Shape(event, None)
+    except _NO_EVENT:
+        return Shape(event, None, is_event=False)
+
+
+def _require_longs(*outcomes: Outcome) -> None:
+    """ArithmeticError where a number is larger than a column holds."""
+    for number in (value for outcome in outcomes for value in outcome if isinstance(value, int)):
+        if number not in _LONGS:
+            raise OverflowError(number)
+
+
+def _unjudged(own: dict[str, Any], shape: Shape) -> tuple[Any, ...]:
+    """The row of a letter of which nothing can be said."""
+    event = shape.event
+    names = (own.get("event_id"), event.get("vhost"), own.get("id"), event.get("failed_queue"), event.get("reason"))
+    return (*names, own.get("ts_ms"), event.get("redrives"), None, shape.allowed, *(None,) * (2 * len(Outcome._fields)))
+
+
+def _in_rows(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(zip(*rows, strict=True), schema, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(column, field.type) for column, field in columns], schema=schema)
 
 
 def _decided(judge: Judge, event: dict[str, Any]) -> Shape:
     plain = {**event, **_NO_TIMES, "since_ms": _FAR}
     was, policy = recorded(plain), judge.effective(event["vhost"], event["failed_queue"], event["reason"])
     if policy is None:
-        return Shape(event, was, judge.judge(plain))
+        now = judge.judge(plain)
+        _require_longs(was, now)
+        return Shape(event, was, now)
     if policy.never_retry or policy.retry_only:
         return Shape(event, was, None, policy.max_attempts)
     least, most = (judge.judge({**plain, "draw": draw}) for draw in (-1.0, 1.0))
+    _require_longs(was, least, most)
     shape = Shape(event, was, least, policy.max_attempts)
     if least != most:  # a wait only grows with its draw
         shape = shape._replace(jittered=(policy, base_delay_ms(policy, least.attempts)))

@@ -11,9 +11,11 @@ from dlx_router.core.signature import Signature
 from dlx_router.spark.advice import sql as advice_sql
 from dlx_router.spark.advice.judge import Known, QueueAdvice, advise
 from dlx_router.spark.analyses import sql
+from dlx_router.spark.archive.complete import complete_until, read_to_end
 from dlx_router.spark.archive.files import ArchiveError
+from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.duckdb_session import database_error, in_a_line
-from dlx_router.spark.report.data import MOST_BUCKETS, MOST_ROWS, NOTHING, Objective, ReportData, Rows, bucket_ms
+from dlx_router.spark.report.data import NOTHING, Objective, ReportData, Rows, bucket_ms, most_rows
 from dlx_router.spark.tables.database import writable
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Events:
     _database: "DuckDBPyConnection"
     complete_ms: int
     """Until when they tell everything."""
+    _since_ms: int | None = None
 
     def places(self) -> list[tuple[str, str, str | None]]:
         """Vhost, failed queue and reason of every one that has a queue, sorted."""
@@ -69,6 +72,10 @@ class Events:
             raise ValueError(NOTHING)
         self._prepare(quiet)
         step_ms = bucket_ms(first_ms, last_ms)
+        queries = {"recovery": sql.RECOVERY, "efficacy": sql.EFFICACY, "trends": sql.trends(step_ms),
+                   "groups": sql.GROUPS, "slo": sql.slo(objective.within_ms), "poison": sql.POISON,
+                   "redrives": sql.REDRIVES}  # fmt: skip
+        rows = {name: self._rows(query, most_rows(name)) for name, query in queries.items()}
         return ReportData(
             title=title,
             made_at=datetime.now(UTC),
@@ -78,14 +85,16 @@ class Events:
             bucket_ms=step_ms,
             objective=objective,
             kinds=self._counts("kind", ""),
-            recovery=sql.rated(self._rows(sql.RECOVERY), "recovered_share", "recovered"),
+            recovery=sql.rated(rows["recovery"], "recovered_share", "recovered"),
             advice=self._advice(known),
-            efficacy=sql.rated(self._rows(sql.EFFICACY), "recovered_share", "recovered", "tried"),
-            trends=self._rows(sql.trends(step_ms), MOST_BUCKETS),
-            groups=[row | {"sample_ids": [*dict.fromkeys(row["sample_ids"])]} for row in self._rows(sql.GROUPS)],
-            slo=self._slo(objective),
-            poison=self._rows(sql.POISON),
-            redrives=sql.rated(self._rows(sql.REDRIVES), "recovered_share", "recovered"),
+            efficacy=sql.rated(rows["efficacy"], "recovered_share", "recovered", "tried"),
+            trends=rows["trends"],
+            groups=[row | {"sample_ids": [*dict.fromkeys(row["sample_ids"])]} for row in rows["groups"]],
+            slo=[row | _burn(row, objective) for row in sql.rated(rows["slo"], "good_share", "good")],
+            poison=rows["poison"],
+            redrives=sql.rated(rows["redrives"], "recovered_share", "recovered"),
+            totals=self._totals(),
+            whole={name: self._count(query) for name, query in queries.items() if len(rows[name]) == most_rows(name)},
             signatures=self._counts("signature", Signature.NONE),
             gaps=self._asked("SELECT coalesce(sum(events), 0) FROM report_events WHERE kind = 'gap'")[0][0],
         )
@@ -99,10 +108,14 @@ class Events:
             self._database.executemany("INSERT INTO quiet VALUES (?, ?, ?, ?)", quiet)
         self._make("tries", sql.tries("letter_events", self.complete_ms))
         self._make("fates", sql.fates(self.complete_ms))
+        self._make("births", sql.births(self._since_ms))
 
-    def _slo(self, objective: Objective) -> Rows:
-        rows = sql.rated(self._rows(sql.slo(objective.within_ms)), "good_share", "good")
-        return [row | _burn(row, objective) for row in rows]
+    def _totals(self) -> dict[str, int]:
+        (letters,), (retries,) = self._rows(sql.LETTER_TOTALS, 1), self._rows(sql.TRY_TOTALS, 1)
+        return {**letters, **retries}
+
+    def _count(self, query: str) -> int:
+        return int(self._asked(f"SELECT count(*) FROM ({query})")[0][0])
 
     def _advice(self, known: Known | None) -> list[QueueAdvice]:
         """Of the best signed events; `tries` is of all, which mostly are as well signed."""
@@ -128,7 +141,7 @@ class Events:
     def _make(self, name: str, query: str) -> None:
         self._asked(f"CREATE TEMP TABLE {name} AS {query}")
 
-    def _rows(self, query: str, most: int = MOST_ROWS) -> Rows:
+    def _rows(self, query: str, most: int) -> Rows:
         answer = self._database.execute(f"{query} LIMIT {most}")
         names = [column[0] for column in answer.description or ()]
         return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
@@ -150,19 +163,22 @@ def opened(root: Path | str, times: Times = ALL) -> Iterator[Events]:
     since = "" if times.since_ms is None else datetime.fromtimestamp(times.since_ms / 1000, UTC).date().isoformat()
     with writable(root, since=since) as database:
         try:
-            complete_ms = _complete_ms(database, times)
+            complete_ms = _complete_ms(database, times, Archive(root))
             _load(database, times)
-            yield Events(database, complete_ms)
+            yield Events(database, complete_ms, times.since_ms)
         except database_error() as error:
             raise ArchiveError(f"{root}: {in_a_line(error)}") from None
 
 
-def _complete_ms(database: "DuckDBPyConnection", times: Times) -> int:
-    """Until when the archive surely tells everything: the newest ingest; not beyond the time that was asked for."""
+def _complete_ms(database: "DuckDBPyConnection", times: Times, archive: Archive) -> int:
+    """Until when the archive surely tells everything; not beyond the time that was asked for."""
     since = times._replace(until_ms=None).where()  # what came later may have been ingested long after
-    query = f"SELECT coalesce(max(epoch_us(ingest_ts)) // 1000, 0) FROM raw_events WHERE {since}"
-    (newest,) = database.execute(query).fetchone() or (0,)
-    return int(newest) if times.until_ms is None else min(times.until_ms, int(newest))
+    newest = database.execute(
+        f"SELECT stream, max(least(ts_ms, epoch_us(ingest_ts) // 1000)) FROM raw_events"
+        f" WHERE ingest_ts IS NOT NULL AND {since} GROUP BY stream"
+    ).fetchall()
+    known_ms = complete_until(read_to_end(archive), dict(newest))
+    return known_ms if times.until_ms is None else min(times.until_ms, known_ms)
 
 
 def _load(database: "DuckDBPyConnection", times: Times) -> None:

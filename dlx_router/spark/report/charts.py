@@ -38,7 +38,8 @@ def deaths_over_time(rows: Sequence[Row], classes: dict[str, str], bucket_ms: in
     sentences = []
     for axes, colour in zip(drawing.axes, strips, strict=False):
         counts: dict[int, int] = {}
-        for row in (row for row in rows if classes.get(row["failed_queue"], "c0") == colour and row["new_letters"]):
+        own = [row for row in rows if classes.get(row["failed_queue"], "c0") == colour and row["new_letters"]]
+        for row in sorted(own, key=lambda row: row["bucket_ms"]):
             counts[row["bucket_ms"]] = counts.get(row["bucket_ms"], 0) + row["new_letters"]
         name, most, total = names[colour], max(counts.values(), default=0), sum(counts.values())
         days = [(at + bucket_ms * 0.08) / DAY_MS for at in counts]
@@ -120,7 +121,7 @@ def _rows(axes: Axes, rows: Sequence[Row]) -> None:
 def efficacy(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     """A small chart for each queue and reason → (queue, reason, SVG): how often each delivery succeeds."""
     charts = []
-    for (queue, reason), each in groupby(rows, key=lambda row: (row["failed_queue"], row["reason"])):
+    for (_, queue, reason), each in groupby(rows, key=lambda row: (row["vhost"], row["failed_queue"], row["reason"])):
         charts.append((queue, reason, _efficacy(list(each)[:10], f"{queue}, {reason}")))
     return charts
 

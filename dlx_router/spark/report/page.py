@@ -39,12 +39,11 @@ def _head(data: ReportData) -> str:
 def _tiles(data: ReportData) -> str:
     letters, closed = data.total("letters"), max(data.total("letters") - data.total("open"), 1)
     by_retry = data.total("recovered") - data.total("by_redrive")
-    retries = sum(row["tried"] for row in data.efficacy)
-    vain = retries - sum(row["recovered"] for row in data.efficacy)
+    retries, vain = data.total("tried"), data.total("tried") - data.total("helped")
     spared = sum(part.spared.expected for queue in data.advice for part in queue.parts)
     spares = f"; what is advised below spares {percent(spared / retries)}" if retries and spared > 0 else ""
     shown = (
-        ("", number(letters), "letters failed"),
+        ("", number(letters), f"letters, {number(data.total('born'))} of them failed for the first time"),
         ("good", number(by_retry), f"recovered by a retry, {percent(by_retry / closed)}"),
         (
             "back",
@@ -61,6 +60,12 @@ def _tiles(data: ReportData) -> str:
 
 def _section(title: str, why: str, *parts: str) -> str:
     return f'<section><h2>{title}</h2><p class="why">{why}</p>{"".join(parts)}</section>'
+
+
+def _cut(data: ReportData, table: str, order: str) -> str:
+    """A line where not all rows are shown; in what `order` they are."""
+    shown, every = len(getattr(data, table)), data.count(table)
+    return f'<p class="why">The first {number(shown)} of {number(every)}, {order}.</p>' if shown < every else ""
 
 
 def _advice(data: ReportData) -> str:
@@ -92,7 +97,7 @@ def _over_time(data: ReportData) -> str:
     why = (
         f"Each letter counts once, when it failed first. One bar is {duration(data.bucket_ms)}; strips have own scales."
     )
-    return _section("When letters failed", why, _wide(drawn))
+    return _section("When letters failed", why, _wide(drawn), _cut(data, "trends", "where most deaths were first"))
 
 
 def _fates(data: ReportData) -> str:
@@ -107,7 +112,8 @@ def _fates(data: ReportData) -> str:
             for row in data.recovery
         ),
     )  # fmt: skip
-    return _section("What became of them", why, legend, _wide(charts.fates(data.recovery)), _more(table))
+    cut = _cut(data, "recovery", "those with most letters first; the sums above are of all")
+    return _section("What became of them", why, legend, _wide(charts.fates(data.recovery)), _more(table), cut)
 
 
 def _efficacy(data: ReportData) -> str:
@@ -128,20 +134,23 @@ def _efficacy(data: ReportData) -> str:
     )  # fmt: skip
     why = "How often the 2nd, 3rd … delivery of a letter succeeds, of those that got so far. Whiskers: 95 % interval; "
     why += "below: median wait before it, and letters tried."
-    return _section("Which attempt succeeds", why, f'<div class="small">{small}</div>', _more(table))
+    cut = _cut(data, "efficacy", "queues with most retries first; the sum above is of all")
+    return _section("Which attempt succeeds", why, f'<div class="small">{small}</div>', _more(table), cut)
 
 
 def _times(data: ReportData) -> str:
     drawn = charts.times(data.recovery)
     why = "From the first death until the letter was given back for the last time: half of the recovered letters (full "
     why += "dot), 95 % (ring), 99 % (small ring)."
-    return _section("How long recovery took", why, _wide(drawn)) if drawn else ""
+    cut = _cut(data, "recovery", "those with most letters first")
+    return _section("How long recovery took", why, _wide(drawn), cut) if drawn else ""
 
 
 def _slo(data: ReportData) -> str:
     target = f"{percent(data.objective.share)} of the letters recover within {duration(data.objective.within_ms)}"
     why = f"The objective: {target} of their first death. 1 × uses up what it allows to fail."
-    return _section("Error budgets", why, _wide(charts.burn(data.slo))) if data.slo else ""
+    cut = _cut(data, "slo", "those that used up most of it first")
+    return _section("Error budgets", why, _wide(charts.burn(data.slo)), cut) if data.slo else ""
 
 
 def _groups(data: ReportData) -> str:
@@ -156,7 +165,8 @@ def _groups(data: ReportData) -> str:
         for row in data.groups
     )  # fmt: skip
     head = ("group", "#letters", "#deaths", "#lost", "first", "last")
-    return _section("Groups", why, _table(head, rows, is_html=True))
+    cut = _cut(data, "groups", "those with most letters first")
+    return _section("Groups", why, _table(head, rows, is_html=True), cut)
 
 
 def _group(row: Row) -> str:
@@ -181,7 +191,8 @@ def _poison(data: ReportData) -> str:
     )  # fmt: skip
     why = "The same message (by its body) dies again and again, and has never recovered."
     head = ("message", "queue", "reasons", "#letters", "#deaths", "first", "last")
-    return _section("Poison messages", why, _table(head, rows))
+    cut = _cut(data, "poison", "those with most deaths first")
+    return _section("Poison messages", why, _table(head, rows), cut)
 
 
 def _redrives(data: ReportData) -> str:
@@ -196,7 +207,7 @@ def _redrives(data: ReportData) -> str:
     )  # fmt: skip
     why = "Letters that were sent back, and whether they came to rest; at once: without dying again first."
     head = ("redrive", "queue", "#letters", "#recovered", "#at once", "#lost", "#open", "#share (95 %)", "began")
-    return _section("Redrives", why, _table(head, rows))
+    return _section("Redrives", why, _table(head, rows), _cut(data, "redrives", "the newest first"))
 
 
 def _foot(data: ReportData) -> str:

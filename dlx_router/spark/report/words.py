@@ -33,6 +33,6 @@ def duration(ms: float | None) -> str:
     return f"{ms:.0f} ms"
 
 
-def moment(ms: float, form: str = "%a %d %b %H:%M") -> str:
-    """A time as people write it, UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime(form)
+def moment(ms: float | None, form: str = "%a %d %b %H:%M") -> str:
+    """A time as people write it, UTC; None: nobody knows it."""
+    return "–" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime(form)

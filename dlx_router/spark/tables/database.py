@@ -15,6 +15,7 @@ from duckdb.sqltypes import DuckDBPyType
 from pyspark.sql import types as t
 
 from dlx_router.core.signature import Signature
+from dlx_router.spark.archive.complete import read_to_end
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.layout import Archive, Part
 from dlx_router.spark.archive.lookback import near
@@ -104,6 +105,7 @@ def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, since: str, kept
     _define_events(db, raw, compacted, _files(near(parts, every), is_compacted=True), kept=kept)
     _view(db, "raw_events", "SELECT * FROM _compacted UNION ALL BY NAME SELECT * FROM _raw")
     db.execute("CREATE TEMP MACRO unix_millis(moment) AS epoch_ms(moment)")
+    _view(db, sql.ASKED, _asked(archive))
     _view(db, "letters", sql.LETTERS)
     _view(db, "groups", sql.GROUPS)
     _view(db, "bad_lines", _rows(db, bad, BY_NAME["bad_lines"].columns))
@@ -225,6 +227,13 @@ def _once(*, has_raw: bool, has_near: bool) -> str:
         f"SELECT * FROM _compacted UNION ALL BY NAME SELECT * FROM _raw AS told WHERE {single}{unknown}"
         f" UNION ALL BY NAME {several}{unknown}"
     )
+
+
+def _asked(archive: Archive) -> str:
+    rows = [f"({text(stream)}, {ms})" for stream, ms in read_to_end(archive).items()]
+    values = ", ".join(rows or ["(NULL, NULL)"])
+    of_streams = "SELECT CAST(stream AS VARCHAR) AS stream, CAST(complete_ms AS BIGINT) AS complete_ms"
+    return f"{of_streams} FROM (VALUES {values}) AS each(stream, complete_ms) WHERE stream IS NOT NULL"
 
 
 def _segments(parts: list[Part]) -> str:

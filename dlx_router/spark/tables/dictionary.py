@@ -66,7 +66,7 @@ _LETTER: Final[Columns] = (
         "outcome",
         _TEXT,
         (
-            "`recovered`: given back, and silent for max(1 h, 2 × the longest wait seen) when ingest last read; "
+            "`recovered`: given back, and silent for max(1 h, 2 × the longest wait seen) until when all is known; "
             "`open`: not silent for so long; else the kind of its newest event: where it lies, or that it is gone"
         ),
     ),

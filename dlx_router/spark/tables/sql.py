@@ -1,7 +1,7 @@
 """Views in SQL that DuckDB and Spark read alike, upon `events`; the columns are those of the dictionary.
 
-What *recovered* means is core's answer, as in `spark/analyses`. The moment until which all is known is the newest
-`ingest_ts`. `unix_millis` is Spark's; DuckDB gets a macro of that name.
+What *recovered* means is core's answer, as in `spark/analyses`. The moment until which all is known is that of
+`archive.complete`, whose table they ask too. `unix_millis` is Spark's; DuckDB gets a macro of that name.
 """
 
 from typing import Final
@@ -21,6 +21,19 @@ from dlx_router.core.recovered import (
     wait_sql,
 )
 
+ASKED: Final = "read_to_end"
+"""The table of `archive.complete.read_to_end`: stream string, complete_ms long."""
+
+_KNOWN: Final = f"""
+SELECT coalesce(min(until_ms), 0) AS known_ms FROM (
+  SELECT stream, max(until_ms) AS until_ms FROM (
+    SELECT stream, least(ts_ms, unix_millis(ingest_ts)) AS until_ms FROM events WHERE ingest_ts IS NOT NULL
+    UNION ALL SELECT stream, complete_ms AS until_ms FROM {ASKED}
+  ) AS every GROUP BY stream
+) AS streams WHERE until_ms > 0
+  AND (stream IN (SELECT stream FROM {ASKED}) OR NOT EXISTS (SELECT 1 FROM {ASKED}))
+"""
+"""`archive.complete.complete_until`."""
 _NEWEST: Final = ", ".join(f"{name} DESC NULLS LAST" for name in ORDER)
 _DIED: Final = f"kind IN {DEATHS!r} AND redrive_id IS NULL"
 # `fate_sql` compares with `as_of_ms - window`: the moment is a column here, so it goes to the other side.
@@ -31,7 +44,7 @@ WITH quiet AS (
   SELECT vhost, failed_queue, reason, greatest({AT_LEAST_MS}, {WAITS} * coalesce(max({wait_sql()}), 0)) AS quiet_ms
   FROM events GROUP BY vhost, failed_queue, reason
 ), known AS (
-  SELECT coalesce(max(unix_millis(ingest_ts)), 0) AS known_ms FROM events
+  {_KNOWN}
 ), walked AS (
   SELECT vhost, id, failed_queue, kind, reason, policy, attempts, ts_ms, due_ms,
     min({first_death_sql()}) OVER letter AS first_death_ms, count(CASE WHEN {_DIED} THEN 1 END) OVER letter AS deaths,

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dlx_router.cli.pipeline.queue_types import known_types
-from dlx_router.spark.backtest.differences import arrivals, changed, summary
+from dlx_router.cli.pipeline.run_backtest import backtest_lines
+from dlx_router.spark.backtest.differences import SAMPLES, arrivals, changed, summary
 from dlx_router.spark.backtest.estimate import Stratum, predicted
 from dlx_router.spark.backtest.replay import draw_of, event_of, files_of, judge_of, recorded, was_decided
 from dlx_router.spark.backtest.run import backtest, left_out
@@ -199,6 +200,24 @@ def read_journal(vhost: Vhost, count: int) -> bytes:
 )
 def test_what_the_broker_or_a_person_made_of_a_decision_is_not_judged(event: dict[str, Any], decided: object) -> None:
     assert was_decided(event) is decided
+
+
+def test_an_event_that_no_router_wrote_is_counted_and_ends_nothing(
+    spark: SparkSession, lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    retried = [event for event in lines if event["kind"] == "retried"][:20]
+    forged = {name: retried[0][name] for name in ("v", "id", "kind", "router_id", "vhost", "failed_queue", "reason")}
+    journal = [*retried, {**forged, "event_id": "forged", "ts_ms": retried[0]["ts_ms"]}]
+    made = archived(spark, b"\n".join(json.dumps(event).encode() for event in journal) + b"\n", tmp_path / "j.ndjson")
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p/all.yaml").write_text(
+        'version: 1\npolicies:\n  - {name: all, match: "#", definition: {never-retry: ["attempts > 9"]}}\n'
+    )
+    answer = backtest(made, files_of(tmp_path / "p"), as_of_ms=AS_OF_MS)
+    assert (answer.judged, answer.unjudged, answer.as_dict()["unjudged"]) == (20, 1, 1)
+    assert backtest_lines(answer)[1] == "not judged: 1 decision, told by events that no router writes so"
+    assert all(len(row["sample_ids"]) <= SAMPLES for row in answer.changes)
+    assert any(row["letters"] > SAMPLES for row in answer.changes)
 
 
 def test_a_chance_that_was_never_drawn_is_the_same_each_time() -> None:

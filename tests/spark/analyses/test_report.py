@@ -137,6 +137,7 @@ def test_the_tiles_say_the_truth(data: ReportData, truth: week.Truth) -> None:
     saved = sum(fate.saved for fate in truth.fates)
     for value in (len(truth.fates), by_retry, saved, len(truth.fates) - by_retry - saved):
         assert f"<b>{number(value)}</b>" in html
+    assert f"letters, {number(len(truth.fates))} of them failed for the first time" in html
     tried = sum(row["tried"] for row in data.efficacy)
     assert f"<b>{percent(1 - by_retry / tried)}</b><span>of {number(tried)} retries in vain" in html
 

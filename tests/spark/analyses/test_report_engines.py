@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from dlx_router.cli.pipeline.run_analysis import known_until
 from dlx_router.core.recovered import DEATHS
 from dlx_router.journal.fields import KINDS
 from dlx_router.spark.advice.evidence import EDGES_MS, bucket
@@ -26,9 +27,11 @@ from dlx_router.spark.backtest.replay import files_of, judge_of
 from dlx_router.spark.recovery_windows import quiet_of
 from dlx_router.spark.report import by_duckdb, by_spark
 from dlx_router.spark.report.by_duckdb import Times
-from dlx_router.spark.report.data import NOTHING, ReportData
+from dlx_router.spark.report.data import MOST_ROWS, NOTHING, ReportData
+from dlx_router.spark.report.page import page
 from dlx_router.spark.tables.database import fold
 from tests.spark.rows import AS_OF_MS
+from tests.spark.tables.scene import MONDAY_MS as SCENE_MS
 from tests.spark.tables.scene import Written, event
 from tests.spark.test_compact import Book
 from tests.support.version_draw import drawn
@@ -37,7 +40,8 @@ from tools.pipeline.week import MONDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 HOUR_MS = 3_600_000
-NO_TIMES = (10**18, 2**63 - 1, -(2**63))
+YEAR_10000_MS = 253_402_300_800_000
+NO_TIMES = (10**18, 2**63 - 1, -(2**63), YEAR_10000_MS)
 POISONED = 1  # of the seeds
 FREE = {"made_at"}  # when it was made
 ROWS = {
@@ -85,8 +89,7 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 def by_both(book: Book, **how: Any) -> list[dict[str, Any]]:
     """What either says of the whole archive."""
     events = read(book.spark, book.archive.root).cache()
-    as_of_ms = int(events.selectExpr("unix_millis(max(ingest_ts))").collect()[0][0])
-    expected = by_spark.gather(events, title="t", as_of_ms=as_of_ms, **how)
+    expected = by_spark.gather(events, title="t", as_of_ms=known_until(events, book.archive.root), **how)
     events.unpersist()
     with by_duckdb.opened(book.archive.root) as opened:
         return [compared(expected), compared(opened.gathered(title="t"))]
@@ -154,13 +157,79 @@ def test_both_say_the_same_of_a_week_by_its_policies_before_and_after_it_is_comp
         compact(fold, book.archive.root, Rules())
 
 
+def of_many_queues(queues: int) -> list[dict[str, Any]]:
+    """Of each queue a letter that is tried twice, and of the last one ten; each dies for good, and is redriven."""
+    rows = []
+    for at, letter in enumerate([*range(queues), *[queues - 1] * 9]):
+        own = {"failed_queue": f"q{letter:04}", "fingerprint": f"f{letter}"}
+        name = f"{at:032x}"
+        rows += [
+            event(name, 0, kind="retried", due_ms=SCENE_MS + 1000, **own),
+            event(name, 1, kind="retried", due_ms=SCENE_MS + HOUR_MS, attempts=2, **own),
+            event(name, 2, kind="dead_lettered", attempts=3, **own),
+            event(name, 3 + at / 100, kind="redriven", redrives=1, redrive_id=f"r{at}", **own),
+        ]
+    return rows
+
+
+@pytest.mark.slow
+def test_both_say_the_same_of_more_queues_than_a_page_shows(spark: SparkSession, tmp_path: Path) -> None:
+    made, queues = Written(tmp_path / "archive"), MOST_ROWS + 50
+    made.put(*of_many_queues(queues))
+    events = read(spark, made.archive.root)
+    with by_duckdb.opened(made.archive.root) as opened:
+        answer = opened.gathered(title="t")
+    expected = by_spark.gather(events, title="t", as_of_ms=answer.complete_ms)
+    assert compared(answer) == compared(expected)
+
+
+def test_what_a_page_cannot_show_is_counted_and_said(tmp_path: Path) -> None:
+    """Letters and retries were summed up over the rows that were shown, and nothing said that there were more."""
+    made, queues = Written(tmp_path / "archive"), MOST_ROWS + 50
+    made.put(*of_many_queues(queues))
+    with by_duckdb.opened(made.archive.root) as opened:
+        answer = opened.gathered(title="t")
+    letters, tables = queues + 9, ("recovery", "efficacy", "groups", "slo", "redrives")
+    assert (answer.total("letters"), answer.total("born"), answer.total("tried")) == (letters, letters, 2 * letters)
+    assert [len(getattr(answer, table)) for table in tables] == [MOST_ROWS] * len(tables)
+    assert [answer.count(table) for table in tables] == [queues, 2 * queues, queues, queues, letters]
+    assert answer.count("poison") == len(answer.poison)
+    assert answer.recovery[0]["failed_queue"] == answer.efficacy[0]["failed_queue"] == f"q{queues - 1:04}"
+    assert answer.redrives[0]["redrive_id"] == f"r{letters - 1}"
+    html = page(answer)
+    assert f"<b>{letters}</b><span>letters, {letters} of them failed for the first time" in html
+    assert f"of {2 * letters} retries in vain" in html
+    for text in (
+        f"The first 200 of {queues}, those with most letters first",
+        f"The first 200 of {letters}, the newest",
+    ):
+        assert text in html
+
+
+def test_an_old_letter_that_dies_again_or_is_redriven_is_no_new_one(tmp_path: Path) -> None:
+    """Its first event since `--since` was taken for its first death."""
+    made, first_ms, since_ms = Written(tmp_path / "archive"), SCENE_MS, SCENE_MS + 100 * HOUR_MS
+    made.put(
+        event("again", 0, kind="retried", due_ms=first_ms),
+        event("again", 110, kind="retried", due_ms=first_ms, first_death_ms=first_ms),
+        event("redriven", 0),
+        event("redriven", 120, kind="redriven", redrives=1, redrive_id="r", first_death_ms=first_ms),
+        event("new", 130),
+    )
+    with by_duckdb.opened(made.archive.root, Times(since_ms)) as opened:
+        answer = opened.gathered(title="t")
+    assert [row["bucket_ms"] for row in answer.trends if row["new_letters"]] == [SCENE_MS + 130 * HOUR_MS]
+    assert (answer.total("letters"), answer.total("born")) == (3, 1)
+    assert "<b>3</b><span>letters, 1 of them failed for the first time" in page(answer)
+
+
 @pytest.mark.slow
 def test_only_events_of_the_time_that_is_asked_for_are_looked_at(spark: SparkSession, tmp_path: Path) -> None:
     book = Book(spark, tmp_path / "archive")
     book.put(*week.week(100, 5).journal())
     since, until = MONDAY_MS + 30 * HOUR_MS, MONDAY_MS + 90 * HOUR_MS
     events = read(spark, book.archive.root).where(f"ts_ms >= {since} and ts_ms < {until}")
-    expected = by_spark.gather(events, title="t", as_of_ms=until)
+    expected = by_spark.gather(events, title="t", as_of_ms=until, since_ms=since)
     with by_duckdb.opened(book.archive.root, Times(since, until)) as opened:
         answer = opened.gathered(title="t")
     assert compared(answer) == compared(expected)
@@ -170,7 +239,7 @@ def test_only_events_of_the_time_that_is_asked_for_are_looked_at(spark: SparkSes
 
 
 @pytest.mark.parametrize("name", ["due_ms", "first_death_ms"])
-@pytest.mark.parametrize("ms", [2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("ms", [2**63 - 1, -(2**63), YEAR_10000_MS])
 def test_an_event_whose_times_are_none_ends_no_report(tmp_path: Path, name: str, ms: int) -> None:
     """Whoever may publish to the journal may write such numbers, and their difference is none that DuckDB has."""
     made = Written(tmp_path / "archive")
@@ -178,6 +247,17 @@ def test_an_event_whose_times_are_none_ends_no_report(tmp_path: Path, name: str,
     with by_duckdb.opened(made.archive.root) as opened:
         answer = opened.gathered(title="t")
     assert [(row["letters"], row["recovered"]) for row in answer.recovery] == [(2, 1)]
+    assert page(answer)
+
+
+def test_a_poison_message_whose_letters_have_no_time_of_death_ends_no_report(tmp_path: Path) -> None:
+    made = Written(tmp_path / "archive")
+    same = {"first_death_ms": YEAR_10000_MS, "body_sha256": "ab" * 32}
+    made.put(*(event(name, hour, **same) for name in "ab" for hour in range(5)))
+    with by_duckdb.opened(made.archive.root) as opened:
+        answer = opened.gathered(title="t")
+    assert [(row["deaths"], row["first_ms"]) for row in answer.poison] == [(10, None)]
+    assert "Poison messages" in page(answer)
 
 
 def test_gaps_of_more_events_than_there_are_numbers_end_no_report(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.core.backoff import wait_ms
 from dlx_router.spark.backtest.differences import ARRIVALS_SCHEMA
-from dlx_router.spark.backtest.replay import Judge, differing, judge_of, recorded, was_decided
+from dlx_router.spark.backtest.replay import Judge, Outcome, differing, judge_of, recorded, was_decided
 from dlx_router.spark.backtest.shapes import DEATH, OWN, SHAPE, Shapes, jittered
 from tests.core.core_samples import hard_law, law
 from tests.support.thoroughness import THOROUGH
@@ -209,7 +209,41 @@ def test_letters_of_one_shape_are_judged_once() -> None:
     assert (min(row["now_wait_ms"] for row in rows), max(row["now_wait_ms"] for row in rows)) == (50, 150)
 
 
-def test_what_no_router_wrote_is_not_judged() -> None:
-    forged = {"kind": "retried", "event_id": "e", "id": "i", "vhost": "/", "ts_ms": 1}
-    batch = pa.RecordBatch.from_pylist([columns(forged)], schema=COLUMNS)
-    assert [*Shapes(judge(written([("orders", {})]))).judged(batch, ARRIVALS)] == []
+RETRIED: dict[str, Any] = {
+    "kind": "retried", "vhost": "/", "source": "dlx-router.inbox", "arrival": "inbox", "exchange": "", "id": "i",
+    "routing_key": "orders", "failed_queue": "orders", "reason": "rejected", "attempts": 1, "base_attempts": 0,
+    "redrives": 0, "tries": 0, "ts_ms": TS_MS, "first_death_ms": TS_MS, "due_ms": TS_MS + 100, "size": 1,
+    "deaths": [{"queue": "orders", "reason": "rejected", "count": 1, "exchange": "", "routing_keys": ["orders"]}],
+}  # fmt: skip
+FORGED: dict[str, dict[str, Any]] = {
+    "fields are missing": {name: RETRIED[name] for name in ("kind", "id", "vhost", "failed_queue", "reason", "ts_ms")},
+    "no place": {"kind": "retried", "id": "i", "vhost": "/", "ts_ms": 1},
+    "a body value that is no JSON": {**RETRIED, "body_values": {"/a": "not json"}},
+    "a body value that is deep": {**RETRIED, "body_values": {"/a": "[" * 100_000}},
+    "a header that is no JSON": {**RETRIED, "headers": {"tenant": "not json"}},
+    "a wait that no column holds": {**RETRIED, "due_ms": -(2**63)},
+    "attempts that no column holds": {**RETRIED, "base_attempts": 2**63 - 1},
+}
+CONDITIONS: list[dict[str, Any]] = [
+    {},
+    {"never-retry": ['body("/a") == 1']},
+    {"never-retry": ['header("tenant") == "a"']},
+]
+
+
+@pytest.mark.parametrize("name", FORGED)
+@pytest.mark.parametrize("definition", CONDITIONS, ids=["plain", "body", "header"])
+def test_what_no_router_wrote_ends_no_backtest(name: str, definition: dict[str, Any]) -> None:
+    """With a condition each letter is judged by itself, and one of these ended the whole."""
+    events = [{**RETRIED, "event_id": "good"}, {**FORGED[name], "event_id": "forged"}]
+    rows = {row[0]: row for row in by_shape(judge(written([("orders", definition)])), events)}
+    assert {*rows} == {"good", "forged"}
+    assert rows["good"][ARRIVALS.get_field_index("now_decision")] == "retry"
+
+
+@pytest.mark.parametrize("definition", CONDITIONS, ids=["plain", "body", "header"])
+@pytest.mark.parametrize("name", ["fields are missing", "no place"])
+def test_what_cannot_be_judged_has_a_row_without_decisions(name: str, definition: dict[str, Any]) -> None:
+    (row,) = by_shape(judge(written([("orders", definition)])), [{**FORGED[name], "event_id": "forged"}])
+    assert row[ARRIVALS.get_field_index("differs")] is None
+    assert {*row[-2 * len(Outcome._fields) :]} == {None}

@@ -16,6 +16,7 @@ from dlx_router.spark.amqp import Message
 from dlx_router.spark.archive.day_files import BAD as BAD_LINES
 from dlx_router.spark.archive.layout import Archive, Day, Entry
 from dlx_router.spark.archive.sink import segment
+from dlx_router.spark.offsets import dated
 from tests.spark.rows import written
 
 COLUMNS: Final = to_arrow_schema(schemas.ARCHIVE, timezone="UTC")
@@ -54,15 +55,24 @@ class Written:
     def __init__(self, root: Path, schema: pa.Schema = STORED) -> None:
         self.archive, self.schema = Archive(root), schema
 
-    def put(self, *rows: Row, bad: Sequence[bytes] = (), int96: bool = True) -> str:
-        """A segment of these rows and of lines that are no events, as ingest leaves it; its name."""
+    def put(self, *rows: Row, bad: Sequence[bytes] = (), int96: bool = True, is_end: bool = True) -> str:
+        """A segment of these rows and of lines that are no events, as ingest leaves it; its name.
+
+        `is_end`: that was all of the stream when it was read.
+        """
         number = self.archive.next_number()
         seg, days = f"{number:010}-run", by_day(rows)
         for day, own in days.items():
             self._write(self.archive.raw(day, seg), [_full(row, number, at) for at, row in enumerate(own)], int96=int96)
         if bad:
             self._bad(seg, number, bad)
-        at = {"next": number + 1, "seen": number, "mark": "", "lost": 0}
+        before = self.archive.end().get("s", {})
+        read = [before.get("complete_ms", 0), *(_ms(_full(row, number, 0)["ingest_ts"]) for row in rows)]
+        at = dated(
+            {"next": number + 1, "seen": number, "mark": "", "lost": 0},
+            before,
+            {number + 1: max(read)} if is_end else {},
+        )
         start = {"next": number, "seen": number - 1, "mark": "", "lost": 0}
         counts = {day: len(own) for day, own in days.items()}
         self.archive.commit(Entry(number, seg, counts, len(bad), {"s": start}, {"s": at}, 0))
@@ -119,6 +129,10 @@ def _full(row: Row, number: int, at: int) -> Row:
 
 def _time(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
 
 
 def by_day(rows: Iterable[Row]) -> dict[str, list[Row]]:
