@@ -63,7 +63,8 @@ def first_offset(start: Position | None, end: Position) -> int:
     """
     if start is None:
         return int(end.get("from", 0))
-    return int(end.get("from", start["next"]) if end["lost"] > start["lost"] else start["next"])
+    has_moved = end["lost"] > start["lost"] and "from" in end  # earlier versions did not write it
+    return int(end["from"] if has_moved else start["next"])
 
 
 def checked(connection: Connection, stream: str, at: Position, now: Probe, *, fail_on_loss: bool) -> Position:
