@@ -78,6 +78,7 @@ class Connection:
         self._events: list[Any] = []
         self._channel = 0
         self._where = ""
+        self.cluster = ""  # the name that all nodes of a cluster say
         self._socket = self._connect((tls or Tls()) if address.tls else None)
         try:
             self._negotiate()
@@ -182,7 +183,8 @@ class Connection:
     def _negotiate(self) -> None:
         """AMQP 0-9-1 §2.2.4, without heartbeats: a reader that Spark holds up is no dead one, and reads have limits."""
         self._socket.sendall(b"AMQP\x00\x00\x09\x01")
-        self._await(commands.Connection.Start)
+        start = self._await(commands.Connection.Start)
+        self.cluster = str((start.server_properties or {}).get("cluster_name", ""))
         client_properties: Any = {
             "product": "dlx-router",
             "connection_name": "dlx-router pipeline",

@@ -3,7 +3,8 @@
 A position is {"next", "seen", "mark", "lost"}: the offset to read next, the offset and digest of a message before it,
 and how often something was missing and that was allowed. A stream that was deleted and made anew counts from 0 again,
 and an offset alone does not tell; the mark does. `complete_ms` is there too once all of the stream was read: all that
-it had at that moment lies before the position.
+it had at that moment lies before the position. Once reading did not go on where it had ended there is "from" too: the
+offset at which it last began.
 """
 
 from collections.abc import Mapping
@@ -51,6 +52,22 @@ def position(following: int, anchor: Message | None, lost: int = 0) -> Position:
     }
 
 
+def beginning(offset: int, anchor: Message | None, lost: int = 0) -> Position:
+    """A position that does not go on behind another: what is read up to a later one begins here, see `first_offset`."""
+    return {**position(offset, anchor, lost), "from": offset}
+
+
+def first_offset(start: Position | None, end: Position) -> int:
+    """The offset of the first message that is read between two positions of a stream; `start` None: it is new.
+
+    Where something was missing between them, reading has begun elsewhere than `start` says, and only `end` knows.
+    """
+    if start is None:
+        return int(end.get("from", 0))
+    has_moved = end["lost"] > start["lost"] and "from" in end  # earlier versions did not write it
+    return int(end["from"] if has_moved else start["next"])
+
+
 def checked(connection: Connection, stream: str, at: Position, now: Probe, *, fail_on_loss: bool) -> Position:
     """The position, once it is certain that reading on from there leaves nothing out.
 
@@ -69,7 +86,7 @@ def checked(connection: Connection, stream: str, at: Position, now: Probe, *, fa
         following = now.begin
     if why and fail_on_loss:
         raise DataLoss(f"{why}; {_ADVICE}")
-    return position(following, None, at["lost"] + 1) if why else at
+    return beginning(following, None, at["lost"] + 1) if why else at
 
 
 def _proven(connection: Connection, stream: str, at: Position, now: Probe) -> bool:
@@ -90,10 +107,11 @@ def advanced(connection: Connection, stream: str, at: Position, now: Probe, limi
     if now.newest is None or now.end <= start:
         return at
     end = min([now.end, limits.end, *_bounds(connection, stream, start, limits)])
+    began = {"from": at["from"]} if "from" in at else {}
     if end == now.end:
-        return position(end, now.newest, at["lost"])
+        return {**position(end, now.newest, at["lost"]), **began}
     messages = connection.look(stream, end - 1, 1)  # there is one: `end` is before the newest
-    return position(end, messages[0], at["lost"])
+    return {**position(end, messages[0], at["lost"]), **began}
 
 
 def _bounds(connection: Connection, stream: str, start: int, limits: Limits) -> list[int]:

@@ -33,6 +33,7 @@ _HERE: Final = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
+_ONCE: Final = {"spark.speculation": "false"}  # a task of a redrive that is run beside itself sends its letters twice
 _JAVA: Final = "-XX:+UseSerialGC"  # of so small a heap the pauses are short, and it needs less
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit alone
 
@@ -54,11 +55,11 @@ def build_session(
     if remote:
         return _remote(app, remote, {**ALWAYS, **(conf or {})})
     if is_submitted():
-        return _ready(_built(SparkSession.Builder().appName(app), {**ALWAYS, **(conf or {})}))
+        return _ready(_built(SparkSession.Builder().appName(app), {**ALWAYS, **_ONCE, **(conf or {})}))
     _prepare_environment(is_local=(master or LOCAL).startswith("local"))
     local = _HERE if (master or LOCAL).startswith("local") else {}
     builder = SparkSession.Builder().appName(app).master(master or LOCAL)
-    conf = {**ALWAYS, **local, **_aside(_JAVA if local else ""), **(conf or {})}
+    conf = {**ALWAYS, **_ONCE, **local, **_aside(_JAVA if local else ""), **(conf or {})}
     return _ready(_built(builder, conf), ship=bool(master) and not local)
 
 

@@ -31,8 +31,10 @@ from dlx_router.spark.offsets import (
     Positions,
     Range,
     advanced,
+    beginning,
     checked,
     dated,
+    first_offset,
     position,
     ranges,
     shares,
@@ -121,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._newest
 
     def partitions(self, start: Positions, end: Positions) -> Sequence[InputPartition]:
-        starts = {stream: start[stream]["next"] if stream in start else 0 for stream in end}
+        starts = {stream: first_offset(start.get(stream), at) for stream, at in end.items()}
         return _partitions(self._options, starts, {stream: at["next"] for stream, at in end.items()})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -215,28 +217,36 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
         yield _batch(wanted.stream, kept, signer)
 
 
-def whole(options: Options, wanted: Range) -> Iterator[list[Message]]:
-    """Every message of the range as they come; StreamError or DataLoss, never less."""
+def whole(
+    options: Options, wanted: Range, on_loss: Callable[[Range], None] = lambda _gone: None
+) -> Iterator[list[Message]]:
+    """Every message of the range as they come; StreamError or DataLoss. `on_loss` hears of less that is allowed."""
     with options.connect() as connection:
         is_first = True
         for messages in connection.read(wanted.stream, wanted.start, wanted.end, prefetch=options.prefetch):
-            if is_first:
-                _nothing_before(options, wanted, messages)
-                is_first = False
+            if is_first and (gone := _gone(options, wanted, messages)):
+                on_loss(gone)
+            is_first = False
             yield messages
 
 
-def _nothing_before(options: Options, wanted: Range, messages: list[Message]) -> None:
-    """A stream that begins later than asked says nothing. A gap between offsets is natural, a lost beginning is not."""
+def _gone(options: Options, wanted: Range, messages: list[Message]) -> Range | None:
+    """What of the range went: a stream that begins later than asked does not say so. DataLoss where none may.
+
+    A gap between offsets is natural, a lost beginning is not.
+    """
     first = messages[0].offset if messages else wanted.end
-    if first <= wanted.start or not options.fail_on_data_loss:
-        return
+    if first <= wanted.start:
+        return None
     with options.connect() as other:
-        begin = other.probe(wanted.stream).begin
-    if begin > wanted.start:
+        begin = min(other.probe(wanted.stream).begin, first)
+    if begin <= wanted.start:
+        return None
+    if options.fail_on_data_loss:
         raise DataLoss(
             f"stream {wanted.stream!r}: offsets {wanted.start} to {begin - 1} went while they were to be read"
         )
+    return wanted._replace(end=begin)
 
 
 def _batch(stream: str, messages: list[Message], signer: Signer | None) -> pa.RecordBatch:
@@ -296,4 +306,4 @@ def _initial(connection: Connection, options: Options, stream: str, now: Probe) 
     if not isinstance(options.starting, str) and isinstance(at := options.starting.get(stream), dict):
         return checked(connection, stream, at, now, fail_on_loss=options.fail_on_data_loss)
     start = _start(options, stream, now)
-    return position(start, now.newest if start == now.end else None)
+    return beginning(start, now.newest if start == now.end else None)

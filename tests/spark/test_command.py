@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dlx_router.cli.main import app
+from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.layout import Archive, Entry
 from tests.journal.journal_samples import line
 from tests.spark.conftest import NAME, Stream
@@ -27,6 +31,33 @@ def test_verify_says_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     assert (done.returncode, "no such folder" in done.stderr) == (2, True)
     empty = pipeline("verify", "--archive", str(tmp_path))
     assert (empty.returncode, empty.stdout) == (0, "0 segments, 0 compacted days, 0 events, 0 bad lines\n")
+
+
+PATHS = {
+    "ingest": "--archive", "compact": "--archive", "repair": "--archive", "erase": "--archive", "verify": "--archive",
+    "doctor": "--archive", "report": "--out", "advise": "--out", "redrive": "", "export": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "file:///x", "hdfs://name:8020/x"])
+@pytest.mark.parametrize(("command", "option"), PATHS.items(), ids=[*PATHS])
+def test_an_address_is_no_path(
+    command: str, option: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, it was taken for a folder `s3:` below the current one, and the command succeeded."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["pipeline", command, *filter(None, (option, url))], env={"COLUMNS": "500"})
+    assert (done.exit_code, "an address, and only a file system will do" in done.stderr) == (2, True), done.output
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_refused"),
+    [("s3://b/x", True), ("s3:/b", True), ("GS://b", True), ("/a/s3:/b", False), ("a:b", False), ("c:/x", False)],
+)
+def test_an_archive_has_a_path(path: str, is_refused: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    with pytest.raises(ArchiveError, match="write a path") if is_refused else nullcontext():
+        Archive(path)
 
 
 def test_a_java_that_is_not_there_is_a_finding_of_doctor_and_ends_ingest_with_one_line(tmp_path: Path) -> None:

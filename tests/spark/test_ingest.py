@@ -1,6 +1,7 @@
 """A stream becomes an archive: each message once, for every engine, whatever happens in between."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,10 @@ class Keeper:
         self.spark, self.root, self._by = spark, root, spark if by_spark else None
         self._plain: dict[str, Any] = {"connection": connection, "streams": stream}
 
-    def run(self, source: dict[str, str] | None = None, **how: Any) -> Ingested:
-        return ingest(self._by, Ingest(self.root, **self._plain, source=source or {}, **how))
+    def run(
+        self, source: dict[str, str] | None = None, is_over: Callable[[], bool] = lambda: False, **how: Any
+    ) -> Ingested:
+        return ingest(self._by, Ingest(self.root, **self._plain, source=source or {}, **how), is_over)
 
     def refusal(self, **how: Any) -> str:
         with pytest.raises(Exception, match=r".") as error:
@@ -126,6 +129,26 @@ def test_a_stream_that_was_made_anew_is_noticed_and_archived_if_that_is_allowed(
     assert keeper.run({"failOnDataLoss": "false"}).events == 56
     assert keeper.sizes()["pyarrow"] == [*range(70)]
     assert "was allowed" in verify(keeper.root).findings[0]
+
+
+@pytest.mark.parametrize("fresh", [7, 28, 56])
+def test_a_stream_that_is_made_anew_while_ingest_runs_is_archived_from_its_beginning(
+    keeper: Keeper, stream: Stream, fresh: int
+) -> None:
+    """Before, the next segment began in the new stream at the offset where the old one had ended."""
+    tell(stream, range(28))
+    archive, left = Archive(keeper.root), [stream.remake]
+
+    def is_over() -> bool:
+        if left and archive.entries():
+            left.pop()()
+            tell(stream, range(28, 28 + fresh))
+        at = archive.end().get(stream.name, {"lost": 0})
+        return bool(at["lost"] and at["next"] >= fresh // 7)
+
+    keeper.run({"failOnDataLoss": "false"}, is_over, every_s=1.0)
+    assert keeper.sizes()["pyarrow"] == [*range(28 + fresh)]
+    assert all("was allowed" in finding for finding in verify(keeper.root, deep=True).findings)
 
 
 def test_trouble_is_told_in_one_line(keeper: Keeper, stream: Stream, tmp_path: Path) -> None:

@@ -10,7 +10,15 @@ from typing import Annotated, Final
 import typer
 
 from dlx_router.cli import output
-from dlx_router.cli.pipeline.archive_commands import ARCHIVE, CONNECTION, MASTER, REMOTE, default_connection, guarded
+from dlx_router.cli.pipeline.archive_commands import (
+    ARCHIVE,
+    CONNECTION,
+    MASTER,
+    REMOTE,
+    default_connection,
+    guarded,
+    path_given,
+)
 
 _SINCE: Final = typer.Option("--since", help="Only what was decided since: 30d, 12h (before now), or 2026-10-05 (UTC).")
 _UNTIL: Final = typer.Option("--until", help="Only what was decided before: as --since.")
@@ -33,7 +41,7 @@ def add_to(app: typer.Typer) -> None:
 @guarded
 def report(  # noqa: PLR0913, PLR0917 - options
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
-    out: Annotated[Path, typer.Option("--out", help="File of the page.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", callback=path_given, help="File of the page.")] = Path("report.html"),
     since: Annotated[str | None, _SINCE] = "7d",
     until: Annotated[str | None, _UNTIL] = None,
     policies: Annotated[
@@ -103,7 +111,8 @@ def advise(  # noqa: PLR0913, PLR0917 - options
     since: Annotated[str | None, _SINCE] = "30d",
     until: Annotated[str | None, _UNTIL] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the policy file here, and print the reasons.")
+        Path | None,
+        typer.Option("--out", callback=path_given, help="Write the policy file here, and print the reasons."),
     ] = None,
     second: Annotated[
         float, typer.Option("--cost-of-second", min=0, max=1e6, help="A second of waiting, in retries.")
@@ -127,7 +136,9 @@ def advise(  # noqa: PLR0913, PLR0917 - options
 
 @guarded
 def redrive(  # noqa: PLR0913, PLR0917 - options
-    plan: Annotated[Path, typer.Argument(help="Folder of the plan: made if it is new, else gone on with.")],
+    plan: Annotated[
+        Path, typer.Argument(callback=path_given, help="Folder of the plan: made if it is new, else gone on with.")
+    ],
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
     queue: Annotated[str | None, typer.Option("--queue", help="Only letters of this failed queue.")] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Only letters that died for this reason.")] = None,

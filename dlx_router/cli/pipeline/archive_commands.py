@@ -18,7 +18,22 @@ app = typer.Typer(
     help="The journal's archive on Spark: ingest, analyses, backtests, bulk redrive.", no_args_is_help=True
 )
 
-ARCHIVE: Final = typer.Option("--archive", envvar="DLX_ROUTER_ARCHIVE", help="Folder of the archive.")
+
+def path_given(path: Path | None) -> Path | None:
+    """The same, where it is a path: an address (s3://…) would be a folder of that name, here. Ends with 2."""
+    from dlx_router.spark.archive.files import ArchiveError, require_path  # noqa: PLC0415 - see the module
+
+    try:
+        if path is not None:
+            require_path(path)
+    except ArchiveError as error:
+        raise typer.BadParameter(str(error)) from None
+    return path
+
+
+ARCHIVE: Final = typer.Option(
+    "--archive", envvar="DLX_ROUTER_ARCHIVE", callback=path_given, help="Folder of the archive."
+)
 MASTER: Final = typer.Option("--master", help="A Spark cluster: spark://HOST:7077. Without: this machine.")
 REMOTE: Final = typer.Option("--remote", envvar="SPARK_REMOTE", help="A Spark Connect server: sc://HOST:15002.")
 CONNECTION: Final = typer.Option(

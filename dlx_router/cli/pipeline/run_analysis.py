@@ -20,7 +20,8 @@ from dlx_router.spark.conditions import unseen
 from dlx_router.spark.options import OptionError, Options
 from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, Target, blind, chosen, counted, freeze, vhosts_of
 from dlx_router.spark.redrive.reconcile import reconcile as reconciled
-from dlx_router.spark.redrive.run import Progress, Way, run
+from dlx_router.spark.redrive.run import Progress, run
+from dlx_router.spark.redrive.way import Way
 from dlx_router.spark.session import build_session
 
 __all__ = [

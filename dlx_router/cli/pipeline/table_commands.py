@@ -13,7 +13,7 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.cli.layout import Id, Number
-from dlx_router.cli.pipeline.archive_commands import ARCHIVE, guarded
+from dlx_router.cli.pipeline.archive_commands import ARCHIVE, guarded, path_given
 
 if TYPE_CHECKING:
     from dlx_router.spark.tables.query import Column
@@ -71,7 +71,7 @@ def _titled(column: "Column") -> str:
 
 @guarded
 def export(
-    out: Annotated[Path, typer.Argument(help="Folder of the copy; new or empty.")],
+    out: Annotated[Path, typer.Argument(callback=path_given, help="Folder of the copy; new or empty.")],
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
     form: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
     since: Annotated[

@@ -13,12 +13,16 @@ import pyarrow.parquet as pq
 from dlx_router.spark.archive.lines import DAY_MS
 
 BAD: Final = ""  # in the place of a day
+GONE: Final = "gone"  # as above: no file, but messages that retention took before they were read
 _OPEN: Final = 8  # files at once; of more days, those that were begun first are closed
 _TIMESTAMPS: Final = {"use_deprecated_int96_timestamps": True}  # as Spark writes them where it is not told otherwise
 
 
 class Written(NamedTuple):
-    """A file that is whole: its day (BAD: lines that are no events), where it is, and its rows."""
+    """A file that is whole: its day (BAD: lines that are no events), where it is, and its rows.
+
+    Of GONE there is no file: so many offsets were lost, and that was allowed.
+    """
 
     day: str
     path: str

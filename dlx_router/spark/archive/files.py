@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 FORMAT: Final = 1
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class ArchiveError(Exception):
@@ -20,6 +22,15 @@ class ArchiveError(Exception):
 
 class ArchiveBusyError(ArchiveError):
     """Another process is at it; says which."""
+
+
+def require_path(path: Path | str) -> None:
+    """ArchiveError for an address (s3://…, file:///…), which would be taken for a folder of that name, here."""
+    if _ADDRESS.match(str(path)):
+        what = "an address, and only a file system will do: manifests are made by link(2)"
+        raise ArchiveError(
+            f"{path}: {what}; write a path (/x, not file:///x), and copy it to an object store afterwards"
+        )
 
 
 def require_writable(root: Path, what: str) -> None:

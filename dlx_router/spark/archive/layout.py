@@ -30,6 +30,7 @@ from dlx_router.spark.archive.files import (
     linked,
     loaded,
     locked,
+    require_path,
     require_readable,
     require_writable,
     settle,
@@ -113,9 +114,10 @@ class Part:
 
 
 class Archive:
-    """An archive in a folder; it need not be there yet."""
+    """An archive in a folder; it need not be there yet. ArchiveError where an address is given instead."""
 
     def __init__(self, root: Path | str) -> None:
+        require_path(root)
         self.root = Path(root).absolute()
 
     def require_folder(self) -> None:

@@ -30,7 +30,7 @@ from dlx_router.spark.archive.folding import Fold, alone, folded, mirrored, near
 from dlx_router.spark.archive.layout import Archive, Entry, Loss, Part
 from dlx_router.spark.archive.missing import Lacking, described, lacking, readable
 from dlx_router.spark.archive.segment_source import FOLDER, KEEP_LINES, SegmentSource
-from dlx_router.spark.offsets import DataLoss, Range
+from dlx_router.spark.offsets import DataLoss, Range, first_offset
 from dlx_router.spark.options import OptionError
 
 Reader = Callable[[Entry, Path], list[Written]]
@@ -64,7 +64,7 @@ def from_stream(options: Mapping[str, str], *, keep_lines: bool = False) -> Read
 
 def _ranges(entry: Entry) -> Iterator[Range]:
     for stream, at in entry.end.items():
-        start = entry.start.get(stream, {"next": 0})["next"]
+        start = first_offset(entry.start.get(stream), at)
         if start < at["next"]:
             yield Range(stream, start, at["next"])
 

@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from dlx_router.spark.archive.day_files import DayFiles, Written
+from dlx_router.spark.archive.day_files import GONE, DayFiles, Written
 from dlx_router.spark.archive.tables import Tables
 from dlx_router.spark.offsets import Position, Range, checked
 from dlx_router.spark.options import Options
@@ -67,17 +67,20 @@ class SegmentReader(StreamReader):
     def files(self, wanted: Range, read_ms: int | None = None) -> Iterator[Written]:
         """Every message of the range, written into files of the folder; StreamError or DataLoss, never less.
 
+        Where loss is allowed and retention was faster than this read, GONE says so.
         `read_ms`: when they were read; None: now.
         """
         signer = self._options.signers().get(wanted.stream)
         tables = Tables(wanted.stream, signer, keep_lines=self._keep_lines, read_ms=read_ms)
         files = DayFiles(Path(self._folder))
-        for messages in whole(self._options, wanted):
+        gone: list[Range] = []
+        for messages in whole(self._options, wanted, gone.append):
             for table in tables.add(messages):
                 yield from files.write(table)
         for table in tables.rest():
             yield from files.write(table)
         yield from files.close()
+        yield from (Written(GONE, "", lost.end - lost.start) for lost in gone)
 
     def again(self, wanted: Iterable[Range], ends: Mapping[str, Position], read_ms: int) -> list[Written]:
         """Files of what was read before, then, up to these ends, if the streams are the same. StreamError or DataLoss.

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from dlx_router.spark.archive import delta
-from dlx_router.spark.archive.day_files import BAD, Written
+from dlx_router.spark.archive.day_files import BAD, GONE, Written
 from dlx_router.spark.archive.files import ArchiveError, moved
 from dlx_router.spark.archive.layout import Archive, Entry
 
@@ -39,12 +39,13 @@ class Sink:
             self.put(archive, [Written(*row) for row in batch.collect()], start, end)
 
     def put(self, archive: Archive, files: Iterable[Written], start: dict[str, Any], end: dict[str, Any]) -> None:
-        """Make the files, which hold what is between the positions, the next segment."""
-        number = self._number(archive)
+        """Make the files, which hold what is between the positions, the next segment; it says what is lost."""
+        number, files = self._number(archive), [*files]
         seg = f"{number:010}-{self.run}"
-        counts = segment(archive, seg, files)
+        counts = segment(archive, seg, [file for file in files if file.day != GONE])
         bad = counts.pop(BAD, 0)
-        archive.commit(Entry(number, seg, counts, bad, start, end, time.time_ns() // 1_000_000, _has_loss(start, end)))
+        is_lost = _has_loss(start, end) or any(file.day == GONE for file in files)
+        archive.commit(Entry(number, seg, counts, bad, start, end, time.time_ns() // 1_000_000, is_lost))
         shutil.rmtree(self.folder(archive), ignore_errors=True)  # of reads that broke off, which no `erase` would find
         if self.with_delta or delta.is_wanted(archive):
             delta.mirror(archive)

@@ -70,6 +70,16 @@ def prepared(event: Mapping[str, Any], sender: Sender, now_ms: int) -> tuple[Out
     return copy, line
 
 
+def told_ms(event: Mapping[str, Any], sender: Sender, now_ms: int) -> int:
+    """When it is told that the letter goes back: behind its newest event, whose router's clock may be ahead of ours.
+
+    And behind what earlier tries told and took back. Spoilt: the event has no time.
+    """
+    if type(newest := event.get("ts_ms")) is not int:
+        raise Spoilt(f"no router wrote such an event: its time is {newest!r}")
+    return max(now_ms, newest + 1 + 2 * sender.tries)
+
+
 def copy_of(event: Mapping[str, Any], sender: Sender) -> Outgoing:
     """The message for the failed queue. Raises Spoilt where the body is not whole, or not that of the letter."""
     return _copy(event, _once_more(event, sender), sender)

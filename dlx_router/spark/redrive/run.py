@@ -3,7 +3,8 @@
 Spark only says which worker has its turn: a task reads its chunk by itself, and while it waits for the broker another
 prepares its letters. A chunk in the ledger is done but for the letters that it lists as failed; those go again in the
 next run. A chunk that is not in it goes whole: what a killed run had sent of it exists twice, with one letter id and
-one redrive_id.
+one redrive_id. A task that Spark runs again, because its worker was lost, sends nothing: nobody knows what was sent
+before, and what it would tell is of the same try.
 
 The journal is told first: what holds of a letter is its newest event, and a copy may be dead again at once. What then
 does not come to its queue is taken back by another event. Each try of a chunk tells events of its own (`tries`).
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow.dataset import dataset
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -30,33 +32,21 @@ from dlx_router.spark.analyses.letters import KEY
 from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.archive.files import locked
 from dlx_router.spark.backtest.replay import event_of as parsed
-from dlx_router.spark.options import Options
-from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Outgoing, Publishing
-from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, prepared, taken_back, unbindable
-from dlx_router.spark.redrive.plan import Plan, Target, replace_text, vhosts_of
+from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Outgoing
+from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, prepared, taken_back, told_ms, unbindable
+from dlx_router.spark.redrive.plan import Plan, PlanError, Target, replace_text, vhosts_of
+from dlx_router.spark.redrive.way import Way
 
 _FAILED: Final = ("vhost", "id", "failed_queue", "result")
 RESULT_SCHEMA: Final = (
     "confirmed long, failed array<struct<vhost: string, id: string, failed_queue: string, result: string>>"
 )
 NOT_SENT: Final = "not sent"
+LOST: Final = f"{IN_DOUBT}: the worker that sent it was lost"
 STILL_TOLD: Final = ", yet the journal says redriven"
 OF_ONE: Final = 2000.0  # letters a second that one task sends in any case
 _LINES: Final = 100
 _Tag = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How letters are sent. `connection` and `key_file` say where secrets are, on every worker."""
-
-    options: Options
-    key_file: str
-    prefix: str = "dlx-router"
-    rate: float = 0.0
-    tasks: int = (
-        2  # chunks that are sent at a time; a run that is killed has sent so many of which the ledger knows nothing
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +73,15 @@ def run(
     where another process is at this plan: it would send the same letters.
     """
     plan = Plan.load(folder)
+    _require_once(spark)
     with _alone(folder):
         return _run(spark, folder, plan, way, on_chunk)
+
+
+def _require_once(spark: SparkSession) -> None:
+    """PlanError where Spark may run a task beside itself: both would send the same letters."""
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        raise PlanError("spark.speculation is on, and each letter would be sent by two tasks; set it to false")
 
 
 @contextmanager
@@ -96,8 +93,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _run(spark: SparkSession, folder: Path, plan: Plan, way: Way, on_chunk: Callable[[Progress], None]) -> Progress:
-    Target(way.options.address().vhost).require(vhosts_of(folder))
-    _bound(plan, way)
+    way = _bound(plan, _pinned(folder, way))
     numbers = [number for number in range(plan.chunks) if _is_open(ledger_entry(folder, number))]
     beside = 1 if 0 < way.rate <= OF_ONE else max(min(way.tasks, len(numbers)), 1)
     todo, way = iter(numbers), replace(way, rate=way.rate / beside)
@@ -111,6 +107,13 @@ def _run(spark: SparkSession, folder: Path, plan: Plan, way: Way, on_chunk: Call
                 on_chunk(progress(folder))
             waiting |= {threads.submit(_send, spark, folder, way, plan, number) for number in islice(todo, len(done))}
     return progress(folder)
+
+
+def _pinned(folder: Path, way: Way) -> Way:
+    """The way to the vhost that the letters are of, wherever `env:` and `file:` lead on a worker, or later."""
+    vhost = way.options.address().vhost
+    Target(vhost).require(vhosts_of(folder))
+    return replace(way, options=replace(way.options, vhost=vhost))
 
 
 def _is_open(entry: Mapping[str, Any] | None) -> bool:
@@ -170,7 +173,7 @@ def sent(spark: SparkSession, folder: Path, number: int, way: Way, redrive_id: s
 
     `tries`: how often these were tried before.
 
-    No task fails because of the broker, so Spark has no reason to run one twice.
+    No task fails because of the broker. One that Spark runs again sends nothing and answers LOST.
     """
     schema = struct(RESULT_SCHEMA)
     work = _sending(str(folder.absolute()), way, redrive_id, tries, to_arrow_schema(schema))
@@ -183,12 +186,23 @@ def _sending(
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sender = Sender(redrive_id, Names(way.prefix), _key(way.key_file), tries)
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            results = list(_results(_open_letters(Path(folder), number), way, sender))
+            letters = _open_letters(Path(folder), number)
+            results = [*(_lost(letters) if _is_again() else _results(letters, way, sender))]
             failed = [dict(zip(_FAILED, row, strict=True)) for row in results if row[-1] != CONFIRMED]
             outcome = {"confirmed": len(results) - len(failed), "failed": failed}
             yield pa.RecordBatch.from_pylist([outcome], schema=schema)
 
     return work
+
+
+def _is_again() -> bool:
+    """Whether this task was run before, and may have sent anything."""
+    task = TaskContext.get()
+    return task is not None and task.attemptNumber() > 0
+
+
+def _lost(events: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+    return ((event["vhost"], event["id"], event["failed_queue"], LOST) for event in events)
 
 
 def _open_letters(folder: Path, number: int) -> list[dict[str, Any]]:
@@ -208,18 +222,19 @@ def _results(events: list[dict[str, Any]], way: Way, sender: Sender) -> Iterator
     letters: dict[_Tag, tuple[dict[str, Any], int]] = {}
     copies, lines, answers = [], [], []
     for event in events:
-        tag, now_ms = (event["vhost"], event["id"], event["failed_queue"]), _now_ms()
+        tag = (event["vhost"], event["id"], event["failed_queue"])
         try:
-            copy, line = prepared(event, sender, now_ms)
+            at_ms = told_ms(event, sender, _now_ms())
+            copy, line = prepared(event, sender, at_ms)
             copies.append(copy)
             lines.append(line)
-            letters[tag], waiting[tag] = (event, now_ms), NOT_SENT
+            letters[tag], waiting[tag] = (event, at_ms), NOT_SENT
         except Spoilt as error:
             waiting[tag] = f"spoilt: {error}"
     if not letters:
         return ((*tag, result) for tag, result in waiting.items())
     try:
-        with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
+        with way.publishing() as out:
             answers = list(out.publish(_batches(lines, sender)))
             if all(result == CONFIRMED for _, result in answers):
                 waiting |= dict(out.publish(copies, way.rate))
@@ -242,10 +257,10 @@ def _taken_back(
         return {}
     lines = []
     for tag, result in failed.items():
-        event, told_ms = letters[tag]
-        lines.append(taken_back(event, sender, max(_now_ms(), told_ms + 1), result))
+        event, at_ms = letters[tag]
+        lines.append(taken_back(event, sender, max(_now_ms(), at_ms + 1), result))
     try:
-        with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
+        with way.publishing() as out:
             if all(result == CONFIRMED for _, result in out.publish(_batches(lines, sender))):
                 return {}
     except StreamError:
@@ -257,14 +272,15 @@ def _batches(lines: list[bytes], sender: Sender) -> Iterator[Outgoing]:
     return (batch_of(lines[at : at + _LINES], sender) for at in range(0, len(lines), _LINES))
 
 
-def _bound(plan: Plan, way: Way) -> None:
-    """The way back leads to every failed queue that is none of ours before the first letter is sent."""
+def _bound(plan: Plan, way: Way) -> Way:
+    """The way to this cluster, where every failed queue that is none of ours is bound before a letter is sent."""
     names = Names(way.prefix)
-    with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
+    with way.publishing() as out:
         for queue in plan.queues:
             if unbindable(queue, names):
                 continue  # its letters are not sent, and the ledger says why
             out.bind(queue, names.return_, names.return_key(queue))
+        return replace(way, cluster=out.cluster)
 
 
 def _key(path: str) -> bytes:

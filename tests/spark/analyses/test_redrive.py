@@ -25,7 +25,8 @@ from dlx_router.spark.options import Options
 from dlx_router.spark.redrive.letters import Sender, Spoilt, copy_of, prepared
 from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, Target, freeze, vhosts_of
 from dlx_router.spark.redrive.reconcile import reconcile
-from dlx_router.spark.redrive.run import Progress, Way, _alone, _results, progress, run
+from dlx_router.spark.redrive.run import Progress, _alone, _results, progress, run
+from dlx_router.spark.redrive.way import Way
 from tests.spark.analyses.test_backtest import read_journal
 from tests.spark.rows import AS_OF_MS, archived
 from tests.support.client import Client

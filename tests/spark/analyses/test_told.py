@@ -10,7 +10,8 @@ from pyspark.sql import functions as f
 from dlx_router.spark.analyses.letters import once
 from dlx_router.spark.redrive.plan import Choice, chosen, freeze
 from dlx_router.spark.redrive.reconcile import reconcile
-from dlx_router.spark.redrive.run import Progress, Way, run
+from dlx_router.spark.redrive.run import Progress, run
+from dlx_router.spark.redrive.way import Way
 from tests.spark.analyses.test_backtest import read_journal
 from tests.spark.analyses.test_redrive import QUEUE, key_file, way
 from tests.spark.rows import AS_OF_MS, archived

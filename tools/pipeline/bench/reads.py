@@ -24,7 +24,8 @@ from dlx_router.spark.backtest.differences import arrivals
 from dlx_router.spark.backtest.replay import files_of
 from dlx_router.spark.backtest.run import backtest
 from dlx_router.spark.redrive.plan import Choice, Target, freeze
-from dlx_router.spark.redrive.run import Way, run
+from dlx_router.spark.redrive.run import run
+from dlx_router.spark.redrive.way import Way
 from dlx_router.spark.session import build_session
 from dlx_router.spark.tables.database import fold
 from tests.support.client import Client
