@@ -1,7 +1,7 @@
 """Where a journal ends, and whether it is the one that was read before: by what the broker sends, never by its silence.
 
 The broker says neither that the end of a stream is reached nor that there is nothing in it, so the newest message is
-asked for by itself. A leader writes a mark into a journal that is empty: nothing that comes then is a trouble.
+asked for by itself. A journal is empty where none comes and the broker counts none.
 """
 
 import asyncio
@@ -35,6 +35,20 @@ def asked_of(stream: Reading, name: str) -> Newest:
     return newest
 
 
+def empty_of(stream: Reading, name: str) -> Callable[[], Awaitable[bool]]:
+    """Whether the broker counts no message in it: so it says too where it cannot ask, which alone is no answer."""
+
+    async def is_empty() -> bool:
+        assert stream.consumer is not None
+        try:
+            return (await stream.consumer.counted())[0] == 0
+        except (LinkError, ChannelClosed, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            raise Lost(f"stream {name!r}: its messages cannot be counted: {why}; it is tried again") from None
+
+    return is_empty
+
+
 async def is_same(stream: Reading, name: str, offset: int, fits: Callable[[Read], bool], newest: Newest) -> bool:
     """Whether the message at `offset`, from which `stream` is read, is the one that `fits`. Raises Lost: not known.
 
@@ -52,11 +66,14 @@ async def is_same(stream: Reading, name: str, offset: int, fits: Callable[[Read]
 
 
 class End:
-    """Of a journal that is being read. `offset`: of its newest message when it was asked for last; None: not known."""
+    """Of a journal that is being read. `offset`: of its newest message when it was asked for last; None: not known.
 
-    def __init__(self, name: str, newest: Newest) -> None:
+    −1: it had none.
+    """
+
+    def __init__(self, name: str, newest: Newest, is_empty: Callable[[], Awaitable[bool]]) -> None:
         self.offset: int | None = None
-        self._name, self._newest = name, newest
+        self._name, self._newest, self._is_empty = name, newest, is_empty
         self._clock = asyncio.get_running_loop().time
         self._next_s = 0.0
         self._behind_s: float | None = None  # since when there is more, and nothing comes
@@ -66,9 +83,9 @@ class End:
 
         Raises Lost where something has to come and does not: what is read stands still, and is not the whole journal.
         """
-        if self.offset is None or is_quiet:
+        if self._is_due(is_quiet=is_quiet):
             await self._ask(at)
-        is_behind = is_quiet and self.offset is not None and (at is None or at < self.offset)
+        is_behind = is_quiet and self.offset is not None and (-1 if at is None else at) < self.offset
         if not is_behind:
             self._behind_s = None
         elif self._behind_s is None:
@@ -76,16 +93,20 @@ class End:
         elif self._clock() - self._behind_s > SILENT_S:
             raise self._lost()
 
+    def _is_due(self, *, is_quiet: bool) -> bool:
+        """What came where nobody knew of anything may be all that there is."""
+        return (is_quiet and self._clock() >= self._next_s) or (self.offset is None and not is_quiet)
+
     async def _ask(self, at: int | None) -> None:
-        if self._clock() < self._next_s:
-            return
+        known = -1 if self.offset is None else self.offset
         offset = await self._newest(FIRST_S, tail.QUIET_S)
-        if offset < 0 and (at is not None or self.offset is not None):
+        if offset < 0 and (at is not None or known >= 0):
             offset = await self._newest(SILENT_S, tail.QUIET_S)
             if offset < 0:
                 raise self._lost()
-        self._next_s = self._clock() + (SOON_S if offset < 0 else LATER_S)
-        self.offset = self.offset if offset < 0 else max(offset, self.offset or 0)
+        if offset >= 0 or await self._is_empty():
+            self.offset = max(offset, known)
+        self._next_s = self._clock() + (SOON_S if self.offset is None else LATER_S)
 
     def _lost(self) -> Lost:
         return Lost(f"stream {self._name!r}: nothing comes, and there is more of it; it is tried again")

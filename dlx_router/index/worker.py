@@ -53,7 +53,7 @@ class Worker:
         self._lock: IO[bytes] | None = None
         self._following: dict[str, asyncio.Task[None]] = {}
         self._vhosts: dict[str, dict[str, Any]] = {}
-        self._ends: dict[str, int] = {}  # of vhosts: the newest offset of the journal, where it is known
+        self._ends: dict[str, int] = {}  # of vhosts: the journal's newest offset, as far as known; −1: it is empty
         self._trouble: str | None = None
         self._orders: dict[str, dict[str, Any]] = {}
         self._rebuilds = 0
@@ -143,7 +143,8 @@ class Worker:
                 return  # from its start
             self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
             self._vhosts[vhost] |= {"offset": None if at is None else at[0]}
-            await self._follow_on(vhost, store, stream, End(order["stream"], newest), signer)
+            end = End(order["stream"], newest, journal_end.empty_of(stream, order["stream"]))
+            await self._follow_on(vhost, store, stream, end, signer)
 
     async def _follow_on(self, vhost: str, store: Store, stream: Reading, end: End, signer: Signer | None) -> None:
         """Until the connection is lost, or the file is another one."""
@@ -152,6 +153,7 @@ class Worker:
             await end.look(self._vhosts[vhost]["offset"], is_quiet=is_quiet)
             if end.offset is not None:
                 self._ends[vhost] = end.offset
+                self._vhosts[vhost]["has_caught_up"] |= self._is_at_end(vhost)
             messages = await _gathered(stream, next_s)
             if store is not self._store:
                 raise _Anew
@@ -193,7 +195,7 @@ class Worker:
     def _is_at_end(self, vhost: str) -> bool:
         """Whether the file has what was the newest message when it was asked for last."""
         end, at = self._ends.get(vhost), self._vhosts[vhost].get("offset")
-        return end is not None and at is not None and at >= end
+        return end is not None and (-1 if at is None else at) >= end
 
     def _mention(self, vhost: str, store: Store) -> None:
         """What could not be read is counted in the file, and said once for each reason."""

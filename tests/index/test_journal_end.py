@@ -30,6 +30,8 @@ OURS: Final = b"ours"
 class Stream:
     """Answers as a Reading does: with these messages, and then with none. `end`: its newest offset; −1: silence."""
 
+    is_counted_empty = False
+
     def __init__(self, *messages: Read, end: int = -1) -> None:
         self.messages, self.end, self.asked = [*messages], end, 0
 
@@ -41,6 +43,9 @@ class Stream:
 
     def done(self) -> None:
         assert self.asked == 0, "its newest is asked for where nothing came"
+
+    async def is_empty(self) -> bool:
+        return self.is_counted_empty
 
     async def newest(self, _first_s: float, _quiet_s: float) -> int:
         self.asked += 1
@@ -82,6 +87,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_end, "LATER_S", -1.0)
 
 
+def ending(stream: Stream) -> End:
+    return End(NAME, stream.newest, stream.is_empty)
+
+
 async def looked(end: End, at: int | None) -> None:
     """Twice: nothing came in between."""
     await end.look(at, is_quiet=True)
@@ -91,7 +100,7 @@ async def looked(end: End, at: int | None) -> None:
 @pytest.mark.usefixtures("at_once")
 async def test_an_end_that_nobody_says_is_asked_for_again() -> None:
     stream = Stream()
-    end = End(NAME, stream.newest)
+    end = ending(stream)
     for _ in range(3):
         await end.look(None, is_quiet=True)
     assert (end.offset, stream.asked) == (None, 3)
@@ -100,9 +109,21 @@ async def test_an_end_that_nobody_says_is_asked_for_again() -> None:
     assert end.offset == 4, "and what was written just now is on its way"
 
 
+@pytest.mark.usefixtures("at_once")
+async def test_a_journal_is_empty_where_none_comes_and_none_is_counted() -> None:
+    stream = Stream()
+    stream.is_counted_empty = True
+    end = ending(stream)
+    await looked(end, None)
+    assert end.offset == -1
+    stream.end = 0
+    await looked(end, 0)
+    assert end.offset == 0
+
+
 async def test_an_end_is_asked_for_once_where_letters_never_stop() -> None:
     stream = Stream(end=4)
-    end = End(NAME, stream.newest)
+    end = ending(stream)
     for at in (None, 0, 1, 2, 3, 4, 5):
         await end.look(at, is_quiet=False)
     assert (end.offset, stream.asked) == (4, 1)
@@ -113,14 +134,14 @@ async def test_an_end_is_asked_for_once_where_letters_never_stop() -> None:
 async def test_a_stream_that_stands_still_is_left(at: int | None, end: int) -> None:
     """Else the index would call itself current for as long as its connection lives."""
     with pytest.raises(Lost, match="there is more"):
-        await looked(End(NAME, Stream(end=end).newest), at)
+        await looked(ending(Stream(end=end)), at)
 
 
 @pytest.mark.usefixtures("at_once")
 async def test_what_is_on_its_way_does_not_stand_still() -> None:
     """However long nothing came before."""
     stream = Stream(end=4)
-    end = End(NAME, stream.newest)
+    end = ending(stream)
     for offset in (5, 6, 7):
         await end.look(offset - 1, is_quiet=True)
         stream.end = offset
@@ -131,7 +152,7 @@ async def test_what_is_on_its_way_does_not_stand_still() -> None:
 
 @pytest.mark.usefixtures("at_once")
 async def test_a_stream_of_which_all_is_read_may_be_silent() -> None:
-    end = End(NAME, Stream(end=4).newest)
+    end = ending(Stream(end=4))
     for _ in range(3):
         await end.look(4, is_quiet=True)
     assert end.offset == 4
@@ -140,11 +161,14 @@ async def test_a_stream_of_which_all_is_read_may_be_silent() -> None:
 # -- a broker ---------------------------------------------------------------------------------------------------
 
 
+LAST: Final = Message(AT, told(1))
+
+
 @asynccontextmanager
-async def following(vhost: Vhost, file: Path) -> AsyncIterator[Worker]:
-    """A worker whose file has the message of offset AT of the vhost's journal."""
+async def following(vhost: Vhost, file: Path, *known: Message) -> AsyncIterator[Worker]:
+    """A worker whose file has these messages of the vhost's journal."""
     store = Store(open_writer(file, max_bytes=1 << 30))
-    store.apply(vhost.name, [Message(AT, told(1))])
+    store.apply(vhost.name, known)
     store.close()
     url, worker = urlsplit(vhost.amqp_url), Worker(file)
     login = Login(unquote(url.username or ""), unquote(url.password or ""), vhost.name)
@@ -187,19 +211,26 @@ def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("soon_silent")
 async def test_what_the_index_knows_stays_while_its_stream_says_nothing(vhost: Vhost, amqp: Client, file: Path) -> None:
-    """A journal that is made anew gets a mark of its leader; until then nobody knows what it is."""
+    """What it is shows with its first message."""
     journal(amqp)
-    async with following(vhost, file) as worker:
+    async with following(vhost, file, LAST) as worker:
         await soon(lambda: status(worker, vhost)["state"] == "lost", within=20)
         assert "nothing came" in status(worker, vhost)["trouble"]
         assert not status(worker, vhost)["has_caught_up"]
         assert position(worker, vhost)[0] == AT
 
 
+async def test_an_empty_journal_is_read_to_its_end(vhost: Vhost, amqp: Client, file: Path) -> None:
+    journal(amqp)
+    async with following(vhost, file) as worker:
+        await soon(lambda: status(worker, vhost)["state"] == "current", within=20)
+        assert (status(worker, vhost)["has_caught_up"], position(worker, vhost)) == (True, None)
+
+
 @pytest.mark.usefixtures("soon_silent")
 async def test_a_stream_that_ends_before_is_another_one_and_is_read(vhost: Vhost, amqp: Client, file: Path) -> None:
     journal(amqp, told(2), told(3))
-    async with following(vhost, file) as worker:
+    async with following(vhost, file, LAST) as worker:
         await soon(lambda: status(worker, vhost)["state"] == "current", within=20)
         assert (status(worker, vhost)["has_caught_up"], position(worker, vhost)[0]) == (True, 1)
 
@@ -208,6 +239,6 @@ async def test_a_stream_whose_last_message_is_no_event_is_read_to_its_end(
     vhost: Vhost, amqp: Client, file: Path
 ) -> None:
     journal(amqp, *[told(number) for number in range(AT)], told(1), b"no event", b"")
-    async with following(vhost, file) as worker:
+    async with following(vhost, file, LAST) as worker:
         await soon(lambda: status(worker, vhost)["state"] == "current", within=20)
         assert (status(worker, vhost)["has_caught_up"], position(worker, vhost)[0]) == (True, AT + 2)
