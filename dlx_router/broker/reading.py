@@ -13,7 +13,7 @@ from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.control import HEARTBEAT_S, Lost, TopologyError
-from dlx_router.broker.link import open_link
+from dlx_router.broker.link import Link, open_link
 from dlx_router.core import signature
 from dlx_router.wire import frames, properties, table
 
@@ -36,7 +36,8 @@ class Read(NamedTuple):
 class Reading:
     """Messages in the order of the stream. Acks are credits: the broker sends no more than a window beyond them."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: Link) -> None:
+        self.link = link
         self._arrived: asyncio.Queue[frames.Delivery] = asyncio.Queue()
         self._taken: list[int] = []
         self._lost: asyncio.Future[TopologyError] = asyncio.get_running_loop().create_future()
@@ -109,11 +110,11 @@ async def reading(place: tuple[Host, Login, Tls | None], stream: str, start: str
     """
     host, login, tls = place
     where = f"reading stream {stream!r} (vhost {login.vhost!r} on {host.name}:{host.port})"
-    reader, arguments = Reading(), {OFFSET: start}
     try:
         link = await open_link(host, login, tls=tls, heartbeat=HEARTBEAT_S, name=f"dlx-router index {login.vhost}")
     except (LinkError, ChannelClosed) as error:
         raise Lost(f"{where}: {error}; it is tried again") from None
+    reader, arguments = Reading(link), {OFFSET: start}
     try:
         consumer = reader.consumer = Consumer(
             link,

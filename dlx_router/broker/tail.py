@@ -22,17 +22,17 @@ LOOKED_S: Final = 1.0
 Message = Read
 
 
-async def last_offset(link: Link, stream: str, first_s: float = QUIET_S) -> int:
+async def last_offset(link: Link, stream: str, first_s: float = QUIET_S, quiet_s: float = QUIET_S) -> int:
     """The offset of the newest message, or of one that came while we looked; −1 where none came within `first_s`.
 
-    LinkError, ChannelClosed, TimeoutError: cannot be read.
+    `quiet_s`: how long none came behind the newest. LinkError, ChannelClosed, TimeoutError: cannot be read.
     """
     newest, loop = -1, asyncio.get_running_loop()
     async with opened(link, stream, "last") as messages:  # how long that takes says nothing about the stream
         began = loop.time()
         try:
             while True:
-                end = began + first_s if newest < 0 else min(began + first_s + LOOKED_S, loop.time() + QUIET_S)
+                end = began + first_s if newest < 0 else min(began + first_s + LOOKED_S, loop.time() + quiet_s)
                 async with asyncio.timeout_at(end):
                     newest = (await anext(messages)).offset
         except TimeoutError:

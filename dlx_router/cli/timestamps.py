@@ -28,14 +28,22 @@ def moment_ms(text: str | None, option: str) -> int | None:
 
 def shown(ms: int | None) -> str:
     """Local time, to the millisecond."""
-    if not ms:
-        return "–"
-    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    moment = _moment(ms) if ms else None
+    return "–" if moment is None else moment.isoformat(sep=" ", timespec="milliseconds")
 
 
 def second(ms: int) -> str:
-    """Local time, to the second."""
-    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """Local time, to the second; a dash where that is no time."""
+    moment = _moment(ms)
+    return "–" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _moment(ms: int) -> datetime | None:
+    """None: no calendar has it; a journal, and the x-death of a letter, may say any number."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def ago(ms: int | None) -> str:

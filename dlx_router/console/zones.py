@@ -4,7 +4,6 @@ Guarantees: a shown time names its offset, so the hour that a clock has twice is
 skips is an error, one that it has twice is both: the first for a beginning, the second for an end.
 """
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -92,7 +91,7 @@ def current() -> str:
 
 def stamp(ms: object) -> str:
     """A moment to the millisecond with its offset, `UTC` where that is the zone; a dash where it is none."""
-    if not isinstance(ms, int | float) or not math.isfinite(ms) or not 0 < ms < LATEST_MS:
+    if not isinstance(ms, int | float) or not 0 < ms < LATEST_MS:  # nor is what no float holds, or no number
         return "–"
     name, zone = _now.get()
     local = _local(int(ms), zone)

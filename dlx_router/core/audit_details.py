@@ -12,7 +12,8 @@ _ONE_TASK: Final = "task."
 def task_of(audit: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
     """The task that an audit tells of; None where it tells of none."""
     task = audit["details"].get("task") if str(audit["action"]).startswith(_ONE_TASK) else None
-    return task if isinstance(task, dict) and isinstance(task.get("spec"), dict) and "id" in task else None
+    is_whole = isinstance(task, dict) and isinstance(task.get("spec"), dict) and isinstance(task.get("id"), str)
+    return task if is_whole else None
 
 
 def audit_details(audit: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 MAX_DEPTH: Final = 64  # of lists and objects in each other; what people write has some ten
 _AROUND: Final = 8  # levels that an answer of the API has around a letter's body
-TOO_DEEP: Final = '"nested too deeply to be shown"'
+_DEEP: Final = "nested too deeply to be shown"
+TOO_DEEP: Final = f'"{_DEEP}"'
 
 
 def is_deep(document: Any, most: int = MAX_DEPTH) -> bool:  # noqa: ANN401 - JSON
@@ -19,6 +20,17 @@ def is_deep(document: Any, most: int = MAX_DEPTH) -> bool:  # noqa: ANN401 - JSO
     for _ in range(most):
         level = _containers(member for value in level for member in _members(value))
     return bool(level)
+
+
+def shallow(document: Any, most: int = MAX_DEPTH + _AROUND) -> Any:  # noqa: ANN401 - JSON
+    """The document with a text in the place of what lies below `most` levels."""
+    if not isinstance(document, dict | list):
+        return document
+    if not most:
+        return _DEEP
+    if isinstance(document, dict):
+        return {name: shallow(member, most - 1) for name, member in document.items()}
+    return [shallow(member, most - 1) for member in document]
 
 
 def in_lines(document: Any, *, ensure_ascii: bool = False) -> str:  # noqa: ANN401 - JSON

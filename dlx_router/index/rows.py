@@ -12,6 +12,7 @@ from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.names import MAX_NAME_BYTES
 from dlx_router.core.recovered import LEASES
 from dlx_router.core.signature import Signature
+from dlx_router.index import shapes
 from dlx_router.journal.encoding import encode
 from dlx_router.journal.fields import KINDS
 from dlx_router.journal.reading import Row
@@ -57,7 +58,7 @@ _OF_A_ROW: Final = frozenset(_MORE_NAMES.split())  # what a row of ours may have
 _BESIDE: Final = frozenset({"v", "props", "body_mode"})  # of a row's own, which its shared line may say beforehand
 _VERSIONS: Final = frozenset({0, 1, 2})
 _TIME: Final = b',"ts_ms":'  # no string has this in it: the quotes would be escaped
-_DIED: Final = re.compile(rb'"time_ms":[0-9]+')  # nor this
+_DIED: Final = re.compile(rb'"time_ms":[0-9]{1,18}(?![0-9])')  # nor this; a longer one is looked at
 _TIMELESS: Final = b'"time_ms":0'
 
 
@@ -120,8 +121,8 @@ def event_of(line: bytes | Row) -> Event:
     """
     try:
         if isinstance(line, Row):
-            return _of_row(line) or _alone(line.event())
-        return _apart(line) or _alone(decoded(str(line, "utf-8")))
+            return (None if shapes.may_be_deep(line.text) else _of_row(line)) or _alone(line.event())
+        return (None if shapes.may_be_deep(line) else _apart(line)) or _alone(decoded(str(line, "utf-8")))
     except ODD:
         raise EventError("no event of a letter, nor of anything else that this version knows") from None
 
@@ -149,6 +150,8 @@ def _of_row(row: Row) -> Event | None:
         return None
     if not isinstance(shared, Shared):
         return Event("", None, shared, ts_ms)
+    if more:
+        shapes.look(more)
     common = shared.members.get("props")
     if common:
         props = {**common, **props}
@@ -160,6 +163,7 @@ def _of_row(row: Row) -> Event | None:
 
 def _of_letter(letter: str, shared: Shared, own: Mapping[str, Any]) -> Event:
     """Raises ODD."""
+    shapes.look(own)
     props, digest, ts_ms = own.get("props") or _NOTHING, own.get("digest"), whole(int(own["ts_ms"]))
     first_ms, due_ms = whole(own.get("first_death_ms")), whole_or_none(own.get("due_ms"))
     columns = first_ms, ts_ms, due_ms, whole(digest.get("size")) if digest else 0, _message_id(props)
@@ -183,6 +187,7 @@ def imported(event: Mapping[str, Any]) -> Event:
 
 
 def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
+    shapes.look_deep(event)
     if event["v"] not in _VERSIONS or not isinstance(event["kind"], str) or not isinstance(event["event_id"], str):
         raise EventError(f"version {event['v']!r}, kind {event['kind']!r}")
     if event["kind"] not in _OF_LETTERS or event.get("observed"):
@@ -207,6 +212,7 @@ def _shared_line(line: bytes) -> Shared | Mapping[str, Any] | None:
     """As `_shared`, of the line that rows share; of letters to which nothing was done, its members."""
     try:
         event = decoded(str(line, "utf-8"))
+        shapes.look_deep(event)
         if event["v"] not in _VERSIONS or not event.keys() & _OWN <= _BESIDE or event["body_mode"] != "none":
             return None
         if event["kind"] in _OF_LETTERS and not event.get("observed"):
@@ -221,6 +227,7 @@ _SHARED_LINES: Final = Remembered(_shared_line, most=2048, most_bytes=4 * MIB)
 
 def shared_of(event: Mapping[str, Any]) -> Shared:
     """Raises ODD."""
+    shapes.look(event)
     target, kind = event.get("target"), named(event["kind"])
     reason, cause = named(event.get("reason")), named(event.get("cause")) or None
     policy = named(event.get("policy")) or None

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.signature import Signature
-from dlx_router.index import revisions, rows
+from dlx_router.index import revisions, rows, shapes
 from dlx_router.index.comments import comment_of
 from dlx_router.index.ids import Numbers
 from dlx_router.index.letters import Letters
@@ -289,14 +289,15 @@ class Store:
         """About no letter, or about one to which nothing was done."""
         kind = event["kind"]
         if kind == "gap":
-            numbers = (rows.whole(event.get(name)) for name in ("events", "from_ms", "to_ms"))
+            times = (rows.whole(event.get(name)) for name in ("from_ms", "to_ms"))
+            numbers = shapes.lost(rows.whole(event.get("events"))), *times
             values = (rows.named(event["event_id"]), vhost, rows.named(event.get("router_id")), *numbers)
             self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", values)
         elif kind == "audit":
             self._audit(vhost, event, signature)
 
     def _audit(self, vhost: str, event: Mapping[str, Any], signature: str) -> None:
-        details, ts_ms = event.get("details") or {}, rows.whole(event["ts_ms"])
+        details, ts_ms = shapes.details_of(event), shapes.moment(rows.whole(event["ts_ms"]))
         actor, action = rows.named(event.get("actor")), rows.named(event.get("action"))
         text = _compact(details)
         if len(text) > MAX_DETAILS_BYTES:
@@ -305,7 +306,7 @@ class Store:
             imported = rows.imported({**details["letter"], "event_id": event["event_id"]})
             self._letters.take(vhost, imported, b"", signature)
             return
-        event_id = rows.marked(rows.named(event["event_id"]), signature)
+        event_id = rows.marked(shapes.audit_id(rows.named(event["event_id"])), signature)
         if action == revisions.IN_FORCE:
             text = _compact(revisions.kept(details))
         row = (event_id, vhost, ts_ms, actor, action, text, str(signature))

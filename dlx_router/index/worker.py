@@ -1,7 +1,7 @@
 """The index's process: streams → store, as the router orders over stdin; ends with its stdin, because then nobody asks.
 
 Whatever goes wrong here costs no letter and stops none. A damaged file is made anew from offset 0, a full disk is
-waited for, a stream that is another one than before is read from its start.
+waited for, a stream that is another one than before is read from its start; one that is silent is asked elsewhere.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from typing import IO, Any, Final
 from dlx_router.broker.control import TopologyError
 from dlx_router.broker.reading import Read, Reading, reading
 from dlx_router.core.signature import Signer, judged
-from dlx_router.index import protocol, schema
+from dlx_router.index import journal_end, protocol, schema
+from dlx_router.index.journal_end import End, Newest
 from dlx_router.index.schema import Damaged, IndexFileError
 from dlx_router.index.store import Message, Store, digest
 from dlx_router.telemetry import faults
@@ -29,9 +30,7 @@ AT_ONCE: Final = 64  # messages that are taken from the stream; a message has at
 ENOUGH_BYTES: Final = 1 << 20  # of messages, and a transaction begins; compressed, some 5,000 to 15,000 events
 GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a few large ones cost less than many small
 SAY_S: Final = 0.5
-CAUGHT_UP_MS: Final = 2_000  # where letters never stop, no reading comes back empty
 AGAIN_S: Final = 2.0
-SAME_S: Final = 15.0  # for the last message that we have: it must come again
 TIDY_S: Final = 10.0
 TIDY_LETTERS: Final = 2000  # at once: reading waits meanwhile
 MAX_BYTES: Final = 4 << 30
@@ -54,6 +53,7 @@ class Worker:
         self._lock: IO[bytes] | None = None
         self._following: dict[str, asyncio.Task[None]] = {}
         self._vhosts: dict[str, dict[str, Any]] = {}
+        self._ends: dict[str, int] = {}  # of vhosts: the journal's newest offset, as far as known; −1: it is empty
         self._trouble: str | None = None
         self._orders: dict[str, dict[str, Any]] = {}
         self._rebuilds = 0
@@ -103,7 +103,8 @@ class Worker:
     def _begin_anew(self, *vhosts: str) -> None:
         """Said before anything is read: whoever needs a whole file must not take this one for that of before."""
         for vhost in vhosts:
-            self._vhosts[vhost] |= {"has_caught_up": False, "empty_looks": 0, "behind_ms": None}
+            self._ends.pop(vhost, None)
+            self._vhosts[vhost] |= {"has_caught_up": False, "behind_ms": None}
         self._say()
 
     async def _end(self, vhost: str) -> None:
@@ -133,32 +134,35 @@ class Worker:
     async def _read(self, vhost: str, store: Store) -> None:
         order = self._orders[vhost]
         at, signer = store.position(vhost), _signer(order)
-        async with reading(protocol.place(order), order["stream"], "first" if at is None else at[0]) as stream:
-            if at is not None and not await self._same(stream, at):
+        start = "first" if at is None else at[0]
+        async with reading(protocol.place(order), order["stream"], start) as stream:
+            newest = journal_end.asked_of(stream, order["stream"])
+            if at is not None and not await _is_same(stream, order["stream"], at, newest):
                 self._begin_anew(vhost)
                 store.forget(vhost)
                 return  # from its start
             self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
-            next_s = 0.0
-            while True:
-                messages = await _gathered(stream, next_s)
-                if store is not self._store:
-                    raise _Anew
-                await self._apply(vhost, store, [_judged(signer, message) for message in messages])
-                next_s = asyncio.get_running_loop().time() + GATHER_S
+            self._vhosts[vhost] |= {"offset": None if at is None else at[0]}
+            end = End(order["stream"], newest, journal_end.empty_of(stream, order["stream"]))
+            await self._follow_on(vhost, store, stream, end, signer)
 
-    async def _same(self, stream: Reading, at: tuple[int, bytes]) -> bool:
-        """Whether this stream is the one that we read before: its message at our offset is, or is long gone."""
-        messages = await stream.take(1, within_s=SAME_S)
-        stream.done()
-        return bool(messages) and messages[0].offset == at[0] and digest(messages[0].body) == at[1]
+    async def _follow_on(self, vhost: str, store: Store, stream: Reading, end: End, signer: Signer | None) -> None:
+        """Until the connection is lost, or the file is another one."""
+        next_s, is_quiet = 0.0, False
+        while True:
+            await end.look(self._vhosts[vhost]["offset"], is_quiet=is_quiet)
+            if end.offset is not None:
+                self._ends[vhost] = end.offset
+                self._vhosts[vhost]["has_caught_up"] |= self._is_at_end(vhost)
+            messages = await _gathered(stream, next_s)
+            if store is not self._store:
+                raise _Anew
+            await self._apply(vhost, store, [_judged(signer, message) for message in messages])
+            next_s, is_quiet = asyncio.get_running_loop().time() + GATHER_S, not messages
 
     async def _apply(self, vhost: str, store: Store, messages: list[Message]) -> None:
         if not messages:
-            looks = self._vhosts[vhost].get("empty_looks", 0) + 1  # a stream that is slow to begin looks empty once
-            has_caught_up = self._vhosts[vhost].get("has_caught_up", False) or looks > 1
-            self._vhosts[vhost] |= {"state": "current", "behind_ms": 0}
-            self._vhosts[vhost] |= {"empty_looks": looks, "has_caught_up": has_caught_up}
+            self._rest(vhost, store)
             return
         last, behind = messages[-1].offset, self._vhosts[vhost].get("behind_ms")
         as_of_ms = None if behind is None else wall_ms() - behind
@@ -176,13 +180,22 @@ class Worker:
                 self._make_room(store)
                 messages = _behind(store.position(vhost), messages)
         self._trouble = None
-        last_ms = store.last_ms(vhost)
-        behind = None if last_ms is None else max(0, wall_ms() - last_ms)
-        self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": behind}
-        self._vhosts[vhost] |= {"empty_looks": 0}
-        if behind is not None and behind <= CAUGHT_UP_MS:
+        self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": _since_ms(store.last_ms(vhost))}
+        if self._is_at_end(vhost):
             self._vhosts[vhost] |= {"has_caught_up": True}
         self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
+
+    def _rest(self, vhost: str, store: Store) -> None:
+        """Nothing came: only where the file has the newest message of the journal it lacks nothing."""
+        if self._is_at_end(vhost):
+            self._vhosts[vhost] |= {"state": "current", "behind_ms": 0, "has_caught_up": True}
+        else:
+            self._vhosts[vhost] |= {"state": "reading", "behind_ms": _since_ms(store.last_ms(vhost))}
+
+    def _is_at_end(self, vhost: str) -> bool:
+        """Whether the file has what was the newest message when it was asked for last."""
+        end, at = self._ends.get(vhost), self._vhosts[vhost].get("offset")
+        return end is not None and (-1 if at is None else at) >= end
 
     def _mention(self, vhost: str, store: Store) -> None:
         """What could not be read is counted in the file, and said once for each reason."""
@@ -301,6 +314,15 @@ async def _gathered(stream: Reading, until_s: float) -> list[Read]:
         messages += more
         size += _size(more)
     return messages
+
+
+async def _is_same(stream: Reading, name: str, at: tuple[int, bytes], newest: Newest) -> bool:
+    return await journal_end.is_same(stream, name, at[0], lambda message: digest(message.body) == at[1], newest)
+
+
+def _since_ms(last_ms: int | None) -> int | None:
+    """How long ago that was, by our clock; None: nobody knows."""
+    return None if last_ms is None else max(0, wall_ms() - last_ms)
 
 
 def _size(messages: list[Read]) -> int:

@@ -38,6 +38,10 @@ class Following(Worker):
         self.status: dict[str, Any] = {"state": "current", "behind_ms": 0}
         self._vhosts["/"] = self.status
 
+    def ends_at(self, offset: int) -> None:
+        """The newest message of the journal, as the broker says."""
+        self._ends["/"] = offset
+
     def behind_ms(self) -> Any:
         return self.status["behind_ms"]
 
@@ -66,6 +70,7 @@ async def test_an_event_from_the_future_does_not_say_that_the_index_is_current(
 
 async def test_a_clock_that_is_a_little_ahead_says_that_the_index_is_current(store: Store, file: Path) -> None:
     following = Following(file)
+    following.ends_at(0)
     await following.read(store, dies_at(wall_ms() + CLOCKS_MS // 2))
     assert (following.behind_ms(), following.status["has_caught_up"]) == (0, True)
 
@@ -75,8 +80,39 @@ async def test_what_comes_late_says_that_more_of_it_may_come(store: Store, file:
     await following.read(store, dies_at(wall_ms()))
     await following.read(store, told(1), offset=1)
     assert following.behind_ms() > DAY
+    following.ends_at(1)
     await following.read(store)
     assert following.behind_ms() == 0
+
+
+async def test_silence_does_not_say_that_all_is_read(store: Store, file: Path) -> None:
+    """A second of it did: status pages that had been revoked were shown, by an index that had read half the journal."""
+    following = Following(file)
+    await following.read(store, told(1))
+    for end in (None, 5):
+        if end is not None:
+            following.ends_at(end)
+        for _ in range(3):
+            await following.read(store)
+            assert not following.status.get("has_caught_up")
+            assert (following.status["state"], following.behind_ms() > 0) == ("reading", True)
+    await following.read(store, told(2), offset=5)
+    assert following.status["has_caught_up"], "a journal that is never silent is read to its end too"
+    await following.read(store)
+    assert (following.status["state"], following.behind_ms()) == ("current", 0)
+    following.ends_at(9)
+    await following.read(store)
+    assert (following.status["state"], following.behind_ms() > 0) == ("reading", True)
+
+
+async def test_an_empty_journal_is_not_read_to_its_end_before_somebody_says_so(store: Store, file: Path) -> None:
+    following = Following(file)
+    await following.read(store)
+    await following.read(store)
+    assert (following.status.get("has_caught_up"), following.behind_ms()) == (None, None)
+    following.ends_at(-1)
+    await following.read(store)
+    assert (following.status["has_caught_up"], following.behind_ms()) == (True, 0)
 
 
 async def test_while_the_disk_is_full_the_index_falls_behind(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from dlx_router.core.leases import Ended
+from dlx_router.core.nested_json import shallow
 
 ELSEWHERE: Final = "dlx_router.elsewhere"  # in a scope: NotLed
 
@@ -29,8 +30,8 @@ class Answer(Response):
     def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:  # noqa: ANN401 - what JSON can hold
         try:
             text = _encode(content)
-        except ValueError:  # a number of somebody's event that JSON lacks: it costs itself, not the whole answer
-            text = _encode(_finite(json.loads(json.dumps(content, default=_plain))))
+        except (ValueError, RecursionError):  # what JSON lacks or nobody can nest costs itself, not the whole answer
+            text = _encode(_finite(json.loads(json.dumps(shallow(content), default=_plain))))
         super().__init__(text, status_code, {"cache-control": "no-store", **(headers or {})})
 
 

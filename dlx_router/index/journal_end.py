@@ -1,0 +1,112 @@
+"""Where a journal ends, and whether it is the one that was read before: by what the broker sends, never by its silence.
+
+The broker says neither that the end of a stream is reached nor that there is nothing in it, so the newest message is
+asked for by itself. A journal is empty where none comes and the broker counts none.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from dlx_router.broker import tail
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.control import Lost
+from dlx_router.broker.reading import Read, Reading
+
+SILENT_S: Final = 15.0  # for what has to come: messages that we had, and the newest where there are some
+CHUNK_S: Final = 10.0  # from one message to the next at the end of a stream that seems to be shorter than it was
+FIRST_S: Final = 0.5  # where there may be nothing yet
+SOON_S: Final = 2.0  # until it is asked again where nothing came
+LATER_S: Final = 30.0  # and where something did, but nothing comes
+Newest = Callable[[float, float], Awaitable[int]]
+"""The offset of the newest message: −1 where none comes in so many seconds, nor another one in so many behind it."""
+
+
+def asked_of(stream: Reading, name: str) -> Newest:
+    """Over the stream's own connection. Raises Lost."""
+
+    async def newest(first_s: float, quiet_s: float) -> int:
+        try:
+            return await tail.last_offset(stream.link, name, first_s, quiet_s)
+        except (LinkError, ChannelClosed, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            raise Lost(f"stream {name!r}: its newest message cannot be read: {why}; it is tried again") from None
+
+    return newest
+
+
+def empty_of(stream: Reading, name: str) -> Callable[[], Awaitable[bool]]:
+    """Whether the broker counts no message in it: so it says too where it cannot ask, which alone is no answer."""
+
+    async def is_empty() -> bool:
+        assert stream.consumer is not None
+        try:
+            return (await stream.consumer.counted())[0] == 0
+        except (LinkError, ChannelClosed, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            raise Lost(f"stream {name!r}: its messages cannot be counted: {why}; it is tried again") from None
+
+    return is_empty
+
+
+async def is_same(stream: Reading, name: str, offset: int, fits: Callable[[Read], bool], newest: Newest) -> bool:
+    """Whether the message at `offset`, from which `stream` is read, is the one that `fits`. Raises Lost: not known.
+
+    It is not where another message comes (ours is long gone, or the stream is made anew), nor where the stream ends
+    before: it was made anew too.
+    """
+    messages = await stream.take(1, within_s=SILENT_S)
+    stream.done()
+    if messages:
+        return messages[0].offset == offset and fits(messages[0])
+    end = await newest(SILENT_S, CHUNK_S)
+    if end < 0 or end >= offset:
+        raise Lost(f"stream {name!r}: nothing came in {SILENT_S:g} s, and we had a message of it; it is tried again")
+    return False
+
+
+class End:
+    """Of a journal that is being read. `offset`: of its newest message when it was asked for last; None: not known.
+
+    −1: it had none.
+    """
+
+    def __init__(self, name: str, newest: Newest, is_empty: Callable[[], Awaitable[bool]]) -> None:
+        self.offset: int | None = None
+        self._name, self._newest, self._is_empty = name, newest, is_empty
+        self._clock = asyncio.get_running_loop().time
+        self._next_s = 0.0
+        self._behind_s: float | None = None  # since when there is more, and nothing comes
+
+    async def look(self, at: int | None, *, is_quiet: bool) -> None:
+        """Ask, where it is time to. `at`: offset of the last message that we have; `is_quiet`: nothing came behind it.
+
+        Raises Lost where something has to come and does not: what is read stands still, and is not the whole journal.
+        """
+        if self._is_due(is_quiet=is_quiet):
+            await self._ask(at)
+        is_behind = is_quiet and self.offset is not None and (-1 if at is None else at) < self.offset
+        if not is_behind:
+            self._behind_s = None
+        elif self._behind_s is None:
+            self._behind_s = self._clock()
+        elif self._clock() - self._behind_s > SILENT_S:
+            raise self._lost()
+
+    def _is_due(self, *, is_quiet: bool) -> bool:
+        """What came where nobody knew of anything may be all that there is."""
+        return (is_quiet and self._clock() >= self._next_s) or (self.offset is None and not is_quiet)
+
+    async def _ask(self, at: int | None) -> None:
+        known = -1 if self.offset is None else self.offset
+        offset = await self._newest(FIRST_S, tail.QUIET_S)
+        if offset < 0 and (at is not None or known >= 0):
+            offset = await self._newest(SILENT_S, tail.QUIET_S)
+            if offset < 0:
+                raise self._lost()
+        if offset >= 0 or await self._is_empty():
+            self.offset = max(offset, known)
+        self._next_s = self._clock() + (SOON_S if self.offset is None else LATER_S)
+
+    def _lost(self) -> Lost:
+        return Lost(f"stream {self._name!r}: nothing comes, and there is more of it; it is tried again")
