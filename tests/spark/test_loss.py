@@ -19,7 +19,8 @@ from dlx_router.spark.archive.sink import Sink
 from dlx_router.spark.archive.verify import verify
 from dlx_router.spark.offsets import Positions, Range, first_offset, position
 from dlx_router.spark.options import Options
-from dlx_router.spark.source import StreamReader, whole
+from dlx_router.spark.range_reader import whole
+from dlx_router.spark.source import StreamReader
 from dlx_router.wire import properties
 from tests.core.core_samples import letter
 from tests.journal.journal_samples import line

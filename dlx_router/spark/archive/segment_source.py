@@ -18,7 +18,8 @@ from dlx_router.spark.archive.day_files import GONE, DayFiles, Written
 from dlx_router.spark.archive.tables import Tables
 from dlx_router.spark.offsets import Position, Range, checked
 from dlx_router.spark.options import Options
-from dlx_router.spark.source import StreamReader, whole
+from dlx_router.spark.range_reader import whole
+from dlx_router.spark.source import StreamReader
 
 NAME: Final = "dlx_router_segments"
 FOLDER: Final = "folder"
