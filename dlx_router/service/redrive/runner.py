@@ -193,10 +193,10 @@ class TaskRunner:
     async def _recount(self, task_id: str, context: TaskContext) -> None:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
         async with context.reading("recount") as link:
-            flock = await replay.flock(link, context.journal, self._task_log.tasks[task_id])
+            sent = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
         task = self._task_log.tasks[task_id]
-        if flock.sent > task.counts.sent:
-            self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=flock.sent))
+        if sent > task.counts.sent:
+            self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=sent))
 
     async def _step(self, task_id: str, context: TaskContext) -> tuple[State | None, str]:
         """Work, or watch the canary; → the next state. None: told to end."""
