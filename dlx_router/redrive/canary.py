@@ -75,6 +75,25 @@ class Flock:
         return len(self._dead)
 
 
+class Sent:
+    """Which letters one task has sent, a number each: they may be millions. Events may come twice."""
+
+    def __init__(self, task_id: str, kind: Kind) -> None:
+        """`kind`: what the task does; what it did to a letter instead is not counted."""
+        self._task_id, self._kind = task_id, KINDS[kind]
+        self._keys: set[int] = set()
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Take an event of the journal into account."""
+        if event.get("redrive_id") == self._task_id and event.get("kind") == self._kind:
+            self._keys.add(hash((str(event.get("id", "")), str(event.get("failed_queue", "")))))
+
+    @property
+    def count(self) -> int:
+        """Different letters."""
+        return len(self._keys)
+
+
 def _whole(value: object) -> int:
     """A number; 0 for whatever else somebody wrote."""
     return value if isinstance(value, int) else 0

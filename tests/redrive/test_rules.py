@@ -1,6 +1,7 @@
 """The pure parts of a redrive: tables first, laws second."""
 
 import json
+import tracemalloc
 from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel
 from dlx_router.admin.api import task_list
 from dlx_router.admin.api import tasks as models
 from dlx_router.redrive import task_events
-from dlx_router.redrive.canary import Flock, is_objected, objection
+from dlx_router.redrive.canary import Flock, Sent, is_objected, objection
 from dlx_router.redrive.eligibility import Chooser, Verdict
 from dlx_router.redrive.rate_limit import BURST_S, Pace, rate_at
 from dlx_router.redrive.task import (
@@ -186,6 +187,37 @@ def test_numbers_that_are_none_stop_nobody_who_counts_letters() -> None:
         flock.hear({"kind": "redriven", "redrive_id": "t1", **own})
         flock.hear({"kind": "dead_lettered", **own})
     assert (flock.sent, flock.dead) == (1, 1)
+
+
+EVENTS: Final = st.fixed_dictionaries({
+    "kind": st.sampled_from(["redriven", "parked", "dead_lettered"]),
+    "id": st.sampled_from("abcdef"),
+    "failed_queue": st.sampled_from(["q", "r"]),
+    "redrive_id": st.sampled_from(["", "t1", "t2"]),
+})  # fmt: skip
+
+
+@given(st.lists(EVENTS, max_size=40))
+def test_what_was_sent_is_counted_as_by_a_flock_without_what_was_parked_instead(events: list[dict[str, Any]]) -> None:
+    sent, flock = Sent("t1", Kind.REDRIVE), Flock("t1")
+    for event in events:
+        sent.hear(event)
+        if event["kind"] != "parked":
+            flock.hear(event)
+    assert sent.count == flock.sent
+
+
+def test_what_was_sent_takes_little_memory_a_letter() -> None:
+    """A take-over of a task that had sent two million letters took more than a gigabyte."""
+    sent, many = Sent("t1", Kind.REDRIVE), 20_000
+    tracemalloc.start()
+    try:
+        for number in range(many):
+            sent.hear({"kind": "redriven", "redrive_id": "t1", "id": f"{number:032}", "failed_queue": "q"})
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (sent.count, used / many < 200) == (many, True), used / many
 
 
 @pytest.mark.parametrize("kind", ["redriven", "discarded", "parked"])

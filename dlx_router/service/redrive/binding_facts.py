@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.link import Link
 from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.topology import QueueExclusive
 from dlx_router.core.leases import longest_s
 from dlx_router.service.redrive.context import Stopped, TaskContext
+from dlx_router.service.redrive.returns import Returns, returns_of
 from dlx_router.service.redrive.scan_pass import MOST_S
 
 NEAR: Final = 0.9  # of a target's limit
@@ -29,6 +31,13 @@ class Holding(StrEnum):
 
     GIVE_BACK = "give back"  # held unacked, then given back in their order
     ASIDE = "aside"  # moved to a side queue and back, because each return counts
+
+
+class Bounds(NamedTuple):
+    """What a look must keep to. `most_s`: how long it may hold letters; then the broker would soon end its consumer."""
+
+    most_s: float = MOST_S
+    returns: Returns = Returns()
 
 
 def holding(kind: str | None, version: tuple[int, ...], limit: int | None, *, limit_known: bool) -> Holding:
@@ -58,23 +67,24 @@ async def facts_of(context: TaskContext, queue: str) -> Mapping[str, Any]:
         return {}
 
 
-async def see_to_holding(context: TaskContext, link: Link, queue: str, *, sifting: bool) -> float:
-    """How long (s) a look may hold letters of this queue: then the broker would soon end its consumer.
+async def see_to_holding(context: TaskContext, link: Link, queue: str, *, sifting: bool) -> Bounds:
+    """How long letters of this queue may be held, and how often returned.
 
-    Stopped where nothing can be taken, or, `sifting`, letters that stay could be ended by being looked at.
+    Stopped where nothing can be taken, or letters that stay could be ended by being looked at: `sifting`, or at once.
     """
     facts = await facts_of(context, queue)
     kind, version = facts.get("type"), version_of(link)
     if kind == STREAM:
         raise Stopped(f"{queue!r} is a stream: nothing can be taken from it")
     held = holding(kind, version, number_of(facts, "delivery-limit"), limit_known=bool(facts))
-    if held is Holding.ASIDE and sifting:
+    returns = returns_of(facts, version)
+    if held is Holding.ASIDE and (sifting or returns.limit == 0):
         raise Stopped(
             f"{queue!r} counts each look as a delivery, and could end letters by it: raise its delivery-limit by a "
             "policy, set MANAGEMENT_URL where it is a classic queue, or redrive all of it"
         )
     own_ms = number_of(facts, "consumer-timeout")
-    return min(MOST_S, longest_s(kind, version, timeout_ms=own_ms, expires_ms=None))
+    return Bounds(min(MOST_S, longest_s(kind, version, timeout_ms=own_ms, expires_ms=None)), returns)
 
 
 async def depth_of(context: TaskContext, queue: str) -> int:
@@ -92,13 +102,29 @@ async def ready_in(context: TaskContext, queue: str) -> int | None:
     """How many letters are ready; None where it has nothing and nobody. Stopped where there is no such queue.
 
     A quorum queue that has much to do, as when it takes back what was held, or that has no leader, is said to have
-    neither messages nor consumers: the broker waits 250 ms for its answer (`rabbit_quorum_queue:stat`).
+    neither messages nor consumers: the broker waits 250 ms for its answer (`rabbit_quorum_queue:stat`). TopologyError
+    where it does not let us look just now.
     """
-    counts = await context.topology.censuses([queue])
-    if queue not in counts:
-        raise Stopped(f"queue {queue!r} does not exist, or cannot be looked at")
-    ready, consumers = counts[queue]
+    ready, consumers = await _counted(context, queue)
     return ready if ready or consumers else None
+
+
+async def others_at(context: TaskContext, queue: str) -> int:
+    """How many consume the queue besides this task's look, but for our own leases. Raises as `ready_in`."""
+    _, consumers = await _counted(context, queue)
+    return max(consumers - 1 - context.leased(queue), 0)
+
+
+async def _counted(context: TaskContext, queue: str) -> tuple[int, int]:
+    counts, missing = await context.topology.queue_counts([queue])
+    if queue in counts:
+        return counts[queue]
+    try:
+        if queue in missing or not await context.topology.queue_exists(queue):
+            raise Stopped(f"queue {queue!r} does not exist")
+    except QueueExclusive as error:
+        raise Stopped(f"queue {queue!r} cannot be looked at: {error}") from None
+    return 0, 0  # it answers again, and is asked again
 
 
 async def room_of(management: Management | None, vhost: str, queue: str) -> int | None:

@@ -1,14 +1,17 @@
 """The ways of a task's letters: which binding leads back to each failed queue."""
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
-from dlx_router.broker.topology import QueueExclusive, QueueMissing, QueueOwn
+from dlx_router.broker.topology import Lost, QueueExclusive, QueueMissing, QueueOwn, TopologyError
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
 from dlx_router.redrive.eligibility import Verdict
 from dlx_router.redrive.task import Spec, forbidden
 from dlx_router.service.redrive.binding_facts import STREAM, facts_of
 from dlx_router.service.redrive.context import Stopped, TaskContext
+
+AGAIN: Final = "; it is tried again"  # how what the broker said ends; no task tries it again
 
 
 class Bindings:
@@ -58,6 +61,11 @@ class Bindings:
             return None
         except QueueExclusive:
             return ""
+        except Lost:
+            raise
+        except TopologyError as error:  # its letters stay, or it alone would keep all others from going
+            self._why[queue] = f"queue {queue!r} cannot be bound: {str(error).removesuffix(AGAIN)}"
+            return None
         return self._context.names.return_key(queue)
 
     def why_not(self, queue: str) -> str:

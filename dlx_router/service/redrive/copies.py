@@ -24,6 +24,7 @@ from dlx_router.service.dispatch.events import letter_line
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
+from dlx_router.service.redrive.context import TaskContext
 from dlx_router.wire import frames, properties, table
 
 SHOWN_AS: Final = "dead_lettered"  # where the policy lets the journal keep a dead letter's body, an edited one's too
@@ -116,6 +117,19 @@ class Copies:
             shown = kind if self._edit is None else SHOWN_AS
             own = privacy.disclosed(rule, shown, headers=envelope.props.headers, body=body, error=letter.error)
         return letter_line(letter, envelope, ruling, rule, ts_ms=now_ms, extra=own)
+
+
+def copies_of(task_id: str, spec: Spec, context: TaskContext, edit: Edit | None = None) -> Copies:
+    """Those of a task in these surroundings."""
+    return Copies(
+        task_id,
+        spec,
+        router_id=context.router_id,
+        return_exchange=context.names.return_,
+        parking=context.names.parking,
+        in_force=context.in_force,
+        edit=edit,
+    )
 
 
 def edited(delivery: frames.Delivery, envelope: Envelope, edit: Edit) -> tuple[frames.Delivery, Envelope]:

@@ -14,12 +14,16 @@ REASONS: Final = 1000  # to stay; each names a queue
 
 
 class Counters:
-    """Of one task. `stays`: why letters that are meant stay; `groups`: of a dry run, (group, failed queue, reason)."""
+    """Of one task. `stays`: why letters that are meant stay; `groups`: of a dry run, (group, failed queue, reason).
+
+    `parked`: of all looks, those that the broker would have ended soon; `others`: consumers of the queue at its end.
+    """
 
     def __init__(self, counts: Counts) -> None:
         self.counts = Counts(sent=counts.sent, meant=counts.sent)
         self.groups: Counter[tuple[str, str, str]] = Counter()
         self.stays: Counter[str] = Counter()
+        self.parked = self.others = 0
 
     def begin(self, expected: int, *, anew: bool) -> None:
         """Another look, at so many messages. `anew`: what was sent is forgotten too."""
@@ -65,7 +69,14 @@ class Counters:
         parts = [f"{number} stay: {why}" for why, number in self.stays.items()]
         if self.counts.not_letters:
             parts.append(f"not letters: {self.counts.not_letters}, left")
-        return "; ".join(parts)
+        if self.others:
+            parts.append(f"others consume the queue ({self.others}), and may hold letters of it")
+        return "; ".join([*parts, *self.notes])
+
+    @property
+    def notes(self) -> list[str]:
+        """What there is to say however the task ends."""
+        return [f"{self.parked} were near the delivery-limit of their queue, and are in parking"] if self.parked else []
 
     def would_send(self, letter: Letter, group: str) -> None:
         """A dry run means this letter of that group."""

@@ -6,7 +6,7 @@ of chunks. An older one sends all, which is read slowly while letters are on the
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from dlx_router.broker.link import Link
 from dlx_router.broker.stream import TASKS
 from dlx_router.journal.batch import sure
 from dlx_router.journal.writer import Journal
-from dlx_router.redrive.canary import Flock
+from dlx_router.redrive.canary import Flock, Sent
 from dlx_router.redrive.task import AT_WORK, Task, newest
 from dlx_router.redrive.task_events import MARK, letters, tasks
 from dlx_router.service.redrive.binding_facts import version_of
@@ -64,17 +64,35 @@ async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     """
     elsewhere, before = task.spec.to is not None, task.canary_from
     signed, claimed = (Flock(task.id, elsewhere=elsewhere, before=before) for _ in range(2))
+    async for event, is_ours in _since_begin(link, journal, task):
+        if not signed.sent:
+            claimed.hear(event)
+        if is_ours or not event.get("redrive_id"):
+            signed.hear(event)
+    return signed if signed.sent else claimed
+
+
+async def sent_by(link: Link, journal: Journal, task: Task) -> int:
+    """How many letters the task has sent; by the same rule as `flock`, and in a fraction of the memory."""
+    signed, claimed = (Sent(task.id, task.spec.kind) for _ in range(2))
+    async for event, is_ours in _since_begin(link, journal, task):
+        if is_ours:
+            signed.hear(event)
+        elif not signed.count:
+            claimed.hear(event)
+    return signed.count or claimed.count
+
+
+async def _since_begin(link: Link, journal: Journal, task: Task) -> AsyncIterator[tuple[Mapping[str, Any], bool]]:
+    """Events of letters since the task began, each with whether one of our routers signed it."""
     start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
     strange = 0
     async for _, batch, mac, version in messages(link, journal, start):
         is_ours = journal.verified(batch, mac)
         strange += bool(batch) and not is_ours
         for event in letters(journal.opened(batch, version)):
-            claimed.hear(event)
-            if is_ours or not event.get("redrive_id"):
-                signed.hear(event)
+            yield event, is_ours
     journal.doubt(strange)
-    return signed if signed.sent else claimed
 
 
 async def of_tasks(link: Link, journal: Journal, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it

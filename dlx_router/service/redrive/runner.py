@@ -14,8 +14,10 @@ from dlx_router.redrive.canary import objection
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed
 from dlx_router.service.redrive import replay
+from dlx_router.service.redrive.attempt import FIRST, RESUMED, TAKEN_OVER, Attempt
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.export_stream import ExportStream
+from dlx_router.service.redrive.sender import Unconfirmed
 from dlx_router.service.redrive.task_log import WITHIN_S, NotLeader, TaskLog
 from dlx_router.service.redrive.worker import End, TaskWorker
 from dlx_router.telemetry.logs import Once, log
@@ -23,7 +25,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 RETRIED: Final = (LinkError, ChannelClosed, TopologyError, OSError, TimeoutError)
 PROGRESS_S: Final = 2.0
-LONGEST_PAUSE_S: Final = 5.0
+INTERRUPTED: Final = "interrupted: "  # how `why` of a task begins that is tried again
 GIVE_BACK_S: Final = 2.0  # a channel ends a second after the last of many acks, see scan.py
 LOOK_S: Final = 1.0
 FORBIDDEN: Final = 403
@@ -53,12 +55,12 @@ class TaskRunner:
             self._edits[task.id] = edit
         if exports(task):
             self._exports[task.id] = ExportStream()
-        self._spawn(task.id, context, fresh=True)
+        self._spawn(task.id, context, RESUMED if task.change else FIRST)
 
     def take_over(self, task_id: str, context: TaskContext) -> None:
         """Go on where another leader was."""
         if task_id not in self._running:
-            self._spawn(task_id, context, fresh=False)
+            self._spawn(task_id, context, TAKEN_OVER)
 
     async def halt(self, task_id: str) -> None:
         """Nothing of this task is at work when this returns."""
@@ -105,10 +107,10 @@ class TaskRunner:
         worker = self._workers.get(task.id)
         return task if worker is None else replace(task, counts=worker.counters.counts)
 
-    def _spawn(self, task_id: str, context: TaskContext, *, fresh: bool) -> None:
+    def _spawn(self, task_id: str, context: TaskContext, attempt: Attempt) -> None:
         if before := self._running.get(task_id):
             before.cancel()  # it only waits for the journal to take how it ended
-        self._running[task_id] = asyncio.create_task(self._guarded(task_id, self._work(task_id, context, fresh=fresh)))
+        self._running[task_id] = asyncio.create_task(self._guarded(task_id, self._work(task_id, context, attempt)))
 
     async def _guarded(self, task_id: str, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -127,15 +129,16 @@ class TaskRunner:
             self._exports[task_id].end()
             asyncio.get_running_loop().call_later(KEPT_S, self._exports.pop, task_id, None)
 
-    async def _work(self, task_id: str, context: TaskContext, *, fresh: bool) -> None:
+    async def _work(self, task_id: str, context: TaskContext, attempt: Attempt) -> None:
         """Until the task is over, paused, or we lead no more. What the broker does to us is tried again."""
-        pause, counted = 0.25, fresh
+        counted = not attempt.goes_on
         while self._task_log.context is context:
+            sent = self._task_log.tasks[task_id].counts.sent
             try:
                 if not counted:
                     await self._recount(task_id, context)
                     counted = True
-                state, why = await self._step(task_id, context)
+                state, why = await self._step(task_id, context, attempt)
             except (TaskError, NotLeader):
                 raise
             except Exception as error:  # noqa: BLE001 - or the task would seem to be at work for ever
@@ -143,10 +146,8 @@ class TaskRunner:
                 if why:
                     await self._stop(task_id, why, context)
                     return
-                log.warning("redrive.interrupted", task=task_id, error=str(error), fate="tried again")
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE_S)
-                counted = False
+                attempt, counted = self._interrupted(task_id, attempt, error, sent), False
+                await asyncio.sleep(attempt.pause_s)
                 continue
             if state is None:
                 return
@@ -156,6 +157,13 @@ class TaskRunner:
                 self._edits.pop(task_id, None)
                 log.info("redrive.ended", task=task_id, state=state, why=why or None, sent=task.counts.sent)
                 return
+
+    def _interrupted(self, task_id: str, attempt: Attempt, error: Exception, sent: int) -> Attempt:
+        """The next attempt. The task tells why it makes no progress, until it does."""
+        log.warning("redrive.interrupted", task=task_id, error=str(error), fate="tried again")
+        task = self._task_log.tasks[task_id]
+        self._task_log.tasks[task_id] = replace(task, why=f"{INTERRUPTED}{error}; tried again")
+        return attempt.after(moved=task.counts.sent > sent, unconfirmed=isinstance(error, Unconfirmed))
 
     def _why_it_ends(self, task_id: str, error: Exception) -> str:
         """Why no second look would help; "" where one may."""
@@ -193,12 +201,12 @@ class TaskRunner:
     async def _recount(self, task_id: str, context: TaskContext) -> None:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
         async with context.reading("recount") as link:
-            flock = await replay.flock(link, context.journal, self._task_log.tasks[task_id])
+            sent = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
         task = self._task_log.tasks[task_id]
-        if flock.sent > task.counts.sent:
-            self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=flock.sent))
+        if sent > task.counts.sent:
+            self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=sent))
 
-    async def _step(self, task_id: str, context: TaskContext) -> tuple[State | None, str]:
+    async def _step(self, task_id: str, context: TaskContext, attempt: Attempt) -> tuple[State | None, str]:
         """Work, or watch the canary; → the next state. None: told to end."""
         task = self._task_log.tasks[task_id]
         if task.state is State.WATCHING:
@@ -209,14 +217,14 @@ class TaskRunner:
         if (task.spec.edit is not None and edit is None) or (exports(task) and export is None):
             return State.STOPPED, EXPORT_LOST if exports(task) else EDIT_LOST
         try:
-            worker = self._workers[task_id] = TaskWorker(task, context, self._holds(task.spec), edit, export)
+            worker = self._workers[task_id] = TaskWorker(task, context, self._holds(task.spec), edit, export, attempt)
         except TaskError as error:
             return State.STOPPED, str(error)
         progress = asyncio.create_task(self._progress(task_id, worker))
         try:
             end = await worker.run()
         except Stopped as error:
-            return State.STOPPED, str(error)
+            return State.STOPPED, "; ".join([str(error), *worker.counters.notes])
         finally:
             progress.cancel()
             self._note(task_id, worker)
@@ -237,10 +245,11 @@ class TaskRunner:
         while True:
             await asyncio.sleep(PROGRESS_S)
             task = self._task_log.tasks[task_id]
+            counts, now = worker.counters.counts, wall_ms()
+            why = task.why if counts.sent == worker.task.counts.sent else ""  # it goes on
             with suppress(NotLeader):
-                now = wall_ms()
                 await self._task_log.store(
-                    replace(task, counts=worker.counters.counts, change=task.change + 1, changed_ms=now)
+                    replace(task, why=why, counts=counts, change=task.change + 1, changed_ms=now)
                 )
 
     async def _watch(self, task: Task, context: TaskContext) -> tuple[State | None, str]:

@@ -39,6 +39,30 @@ class ScanPass:
         return Over.ALL if is_all else Over.FEWER
 
 
+class Others:
+    """Whether others may hold letters that are about to come back: a consumer of the run before, maybe.
+
+    The broker holds letters for a connection of ours that is dead until it misses its heartbeats; until then nothing
+    else tells of them. Whoever has not gone by then is somebody else, who may be meant to take letters.
+    """
+
+    def __init__(self, began_s: float, patience_s: float) -> None:
+        """`patience_s`: how long one of ours may stand; 0: there was none."""
+        self._until_s = began_s + patience_s
+        self._seen_s = began_s if patience_s else -QUIET_S
+        self.count = 0
+
+    def note(self, now: float, count: int) -> None:
+        """So many stand there now, besides this task's look."""
+        self.count = count
+        if count:
+            self._seen_s = now
+
+    def are_awaited(self, now: float) -> bool:
+        """Whether the look must go on: what they held would come within QUIET_S of their end."""
+        return now < self._until_s if self.count else now - self._seen_s < QUIET_S
+
+
 class HoldLimit:
     """How long a look may hold what stays: the time it works, and HOLD_S or as long again for letters' turns.
 

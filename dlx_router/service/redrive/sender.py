@@ -27,10 +27,15 @@ from dlx_router.wire import frames
 WINDOW: Final = 1000  # letters that are sent or told, and not settled
 
 
+class Unconfirmed(LinkError):
+    """The broker confirms nothing in time: whether the copies have arrived nobody knows."""
+
+
 class Sender:
     """Over one connection. `pending` letters are on their way, `flying` of them published and not answered.
 
     `failure`: what ended it, for the worker to raise; `answered_s`: when broker or stream last confirmed any of it.
+    `window`: how many may be on their way until the broker confirms the first.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Sender:
     ) -> None:
         self.pending = 0
         self.flying = 0
+        self.window = WINDOW
         self.failure: Exception | None = None
         self._spec, self._context, self._copies = spec, context, copies
         self._ways, self._counters, self._wake = ways, counters, wake
@@ -78,18 +84,23 @@ class Sender:
     @property
     def room(self) -> int:
         """How many more may be on their way; none while the broker reads nothing, or the journal does not work."""
-        return WINDOW - self.pending if self._context.journal.is_working and not self._out.blocked else 0
+        return self.window - self.pending if self._context.journal.is_working and not self._out.blocked else 0
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether copies may still lie in our socket, because the broker reads nothing."""
+        return self.flying > 0 and self._out.blocked
 
     def rests(self) -> None:
         """Nothing is late: the time in which the broker must confirm begins anew."""
         self._moved_s = time.monotonic()
 
     def check(self) -> None:
-        """LinkError where the broker confirms no more."""
+        """Unconfirmed where the broker confirms no more."""
         if not self.flying or self._out.blocked:
             self.rests()
         elif time.monotonic() - self._moved_s > self._context.confirm_timeout_s:
-            raise LinkError("the broker confirms no more")
+            raise Unconfirmed(f"the broker confirmed nothing for {self._context.confirm_timeout_s:g} s")
 
     async def send(self, job: Job) -> None:
         """On its way, or counted as one that stays."""
@@ -119,9 +130,13 @@ class Sender:
             self.pending += 1
             self.flying += 1
         except frames.FrameTooLarge:
-            self._counters.stays_though_meant("their headers fill a frame")
+            self._stays(job, "their headers fill a frame")
         except UNWRITABLE as error:
-            self._counters.stays_though_meant(f"they cannot be written: {error}")
+            self._stays(job, f"they cannot be written: {error}")
+
+    def _stays(self, job: Job, why: str) -> None:
+        job.copy = None
+        self._counters.stays_though_meant(why)
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -134,6 +149,7 @@ class Sender:
         self.rests()
         self.answered_s = self._moved_s
         self.flying -= letters
+        self.window = WINDOW
 
     def _record_events(self, job: Job) -> None:
         lines = self._copies.events(job, job.published_ms)
@@ -166,7 +182,8 @@ class Sender:
             self.failure = Stopped(f"{_target(job)} leads to no queue; what was not sent stays")
         else:
             self._ways.is_gone(job.letter.failed_queue)
-            self._counters.stays_though_meant(self._ways.why_not(job.letter.failed_queue))
+            self._stays(job, self._ways.why_not(job.letter.failed_queue))
+        job.copy = None  # it is nowhere
         self._wake()
 
     def _in_doubt(self, jobs: list[Job], error: Exception) -> None:

@@ -28,16 +28,19 @@ from dlx_router.redrive.task import Task
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
-from dlx_router.service.redrive.binding_facts import depth_of, ready_in, see_to_holding, version_of
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.redrive.attempt import FIRST, Attempt
+from dlx_router.service.redrive.binding_facts import Bounds, depth_of, others_at, ready_in, see_to_holding, version_of
 from dlx_router.service.redrive.bindings import Bindings
 from dlx_router.service.redrive.buffer import ReadAhead
 from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
-from dlx_router.service.redrive.copies import Copies
+from dlx_router.service.redrive.copies import copies_of
 from dlx_router.service.redrive.counters import Counters, group_of
 from dlx_router.service.redrive.export_stream import ExportStream
 from dlx_router.service.redrive.scan import MAX_HELD, Scan
-from dlx_router.service.redrive.scan_pass import MOST_S, HoldLimit, Over, ScanPass
+from dlx_router.service.redrive.scan_pass import HoldLimit, Others, Over, ScanPass
 from dlx_router.service.redrive.sender import WINDOW, Sender
+from dlx_router.service.redrive.spares import Near, Spares
 from dlx_router.service.redrive.target_depths import TargetDepths
 from dlx_router.telemetry.logs import Once
 from dlx_router.wire import frames
@@ -46,6 +49,7 @@ TICK_S: Final = 0.02
 HALTED_S: Final = 1.0
 PATIENCE_S: Final = 10.0
 NACKS_KEEP_ORDER: Final = (4, 0)
+GONE_S: Final = 5.0  # behind two heartbeats the broker has ended a connection that is dead
 
 
 class End(Enum):
@@ -66,8 +70,9 @@ class TaskWorker:
         holds: Callable[[Letter], bool],
         edit: Edit | None = None,
         export: ExportStream | None = None,
+        attempt: Attempt = FIRST,
     ) -> None:
-        """`edit`: of a task that changes its letter. `outlet`: where an export's letters go."""
+        """`edit`: of a task that changes its letter. `export`: where an export's letters go."""
         self.task = task
         self.counters = Counters(task.counts)
         self._context = context
@@ -76,7 +81,10 @@ class TaskWorker:
         self._later = False
         self._sifting = not task.spec.takes_all or task.spec.not_a_dead_letter_queue  # there most of it stays
         self._prefetch = 0
-        self._most_s = MOST_S  # that a look may take
+        self._bounds = Bounds()
+        self._goes_on = attempt.goes_on  # by itself: nobody asked for this look
+        self._follows = attempt.follows
+        self._others = Others(0.0, 0.0)
         self._given_back = 0  # by the last look; the queue may not have taken all of it yet
         self._may_hold = False  # it was asked, and no look can end what stays
         self._once = Once()
@@ -91,18 +99,12 @@ class TaskWorker:
         spec = task.spec
         self._chooser = Chooser(task.id, spec, holds, self._group_of)
         self._pace = Pace(spec.rate, spec.ramp, spec.ramp_step_s)
-        self._copies = Copies(
-            task.id,
-            spec,
-            router_id=context.router_id,
-            return_exchange=context.names.return_,
-            parking=context.names.parking,
-            in_force=context.in_force,
-            edit=edit,
-        )
+        self._copies = copies_of(task.id, spec, context, edit)
         self._ways, self._depths = Bindings(spec, context, self._keep), TargetDepths(spec, context)
         self._in_use: InUse
         self._sender = Sender(spec, context, self._copies, ways=self._ways, counters=self.counters, wake=self._wake.set)
+        self._sender.window = 1 if attempt.is_careful else WINDOW
+        self._spares = Spares(task.id, spec, context, self._ways)
         self._place = place_of(context, spec.queue)
 
     def halt(self, patience_s: float = PATIENCE_S) -> None:
@@ -133,12 +135,13 @@ class TaskWorker:
     async def _connected(self) -> End:
         self._in_use = InUse(lambda: self._out, self._context.names, self._lock_lost)
         await self._sender.open(self._out)
-        self._most_s = await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=self._sifting)
+        self._bounds = await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=self._sifting)
+        patience_s = 2 * self._context.heartbeat_s + GONE_S if self._follows else 0.0
+        self._others = Others(time.monotonic(), patience_s)
         await self._ways.see_to_destination()
-        while True:
-            end = await self._look()
-            if end is not None:
-                return end
+        while (end := await self._look()) is None:
+            self._goes_on = self._goes_on or not self._bounds.returns.is_free
+        return end
 
     async def _keep(self, queue: str) -> None:
         """Where routers delete idle dead-letter queues, they leave this one alone until our connection ends."""
@@ -169,13 +172,14 @@ class TaskWorker:
     async def _working(self, expected: int) -> End | None:
         look = ScanPass(expected, partial(ready_in, self._context, self.task.spec.queue))
         sent, paced = self.counters.counts.sent, bool(self.task.spec.rate or self.task.spec.ramp)
-        limit = HoldLimit(expected, sent, time.monotonic(), paced=paced, most_s=self._most_s)
+        limit = HoldLimit(expected, sent, time.monotonic(), paced=paced, most_s=self._bounds.most_s)
         while True:
             self._raise_failure()
             now = time.monotonic()
             if self._halt.is_set():
                 return End.TOLD
-            await self._send(now)
+            if not self._is_late(limit, now):
+                await self._send(now)
             if self._is_enough():
                 return End.CANARY if self.task.canary_left else End.DONE
             over = await self._is_over(look, now)
@@ -189,15 +193,20 @@ class TaskWorker:
 
     def _has_held_enough(self, limit: HoldLimit, now: float, sent_before: int) -> bool:
         """Whether what is held goes back now. Stopped where the next look could come no further than this one."""
-        if not limit.is_spent(now):
-            return not self._is_once and limit.is_over(now)
+        most_s = self._bounds.most_s
+        if not limit.is_spent(now):  # a copy that is not confirmed may arrive, and its letter must not be sent again
+            return self._is_late(limit, now) and not self._sender.pending
         if self._is_once:
-            raise Stopped(f"the queue was not looked through within {self._most_s:g} s; use a limit")
+            raise Stopped(f"the queue was not looked through within {most_s:g} s; use a limit")
         if self.counters.counts.sent == sent_before and not self._is_busy:
             left = self.counters.counts.left
-            why = f"{left} letters that stay lie in front, and {self._most_s:g} s are not enough to pass them"
+            why = f"{left} letters that stay lie in front, and {most_s:g} s are not enough to pass them"
             raise Stopped(f"{why}; park them first")
         return True
+
+    def _is_late(self, limit: HoldLimit, now: float) -> bool:
+        """Whether what is held should go back once nothing is on its way any more."""
+        return self._sifting and not self._is_once and limit.is_over(now)
 
     @property
     def _is_once(self) -> bool:
@@ -205,8 +214,13 @@ class TaskWorker:
         return self.task.spec.dry_run or self._export is not None
 
     async def _is_over(self, look: ScanPass, now: float) -> Over:
-        over = await look.over(now, self.counters.counts.seen, busy=self._is_busy, later=self._later)
-        return Over.NO if self._is_busy else over  # it takes a moment to ask
+        seen = self.counters.counts.seen
+        over = await look.over(now, seen, busy=self._is_busy, later=self._later)
+        if over is not Over.NO:
+            self._others.note(now, await others_at(self._context, self.task.spec.queue))
+            self.counters.others = self._others.count
+        is_early = self._is_busy or seen != self.counters.counts.seen  # it takes a moment to ask
+        return Over.NO if is_early or self._others.are_awaited(now) else over
 
     @property
     def _is_busy(self) -> bool:
@@ -222,7 +236,7 @@ class TaskWorker:
         if self._sifting or not (counts.not_letters or self._stays > self._prefetch // 2):
             return False
         if not self._may_hold:
-            await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=True)
+            self._bounds = await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=True)
             self._may_hold = True
         self._sifting = self._stays > self._prefetch // 2
         return self._sifting
@@ -266,6 +280,8 @@ class TaskWorker:
         begun = time.monotonic()
         while self._sender.pending and self._sender.is_open and time.monotonic() < self._patient_until(begun):
             await self._rest()
+        if self._sender.is_open:
+            self.counters.parked += await self._spares.park(self._out, partial(self._patient_until, time.monotonic()))
         self._todo.clear()
         self._given_back = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
@@ -273,6 +289,8 @@ class TaskWorker:
 
     def _patient_until(self, begun: float) -> float:
         """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
+        if self._sender.is_held_up and not self._halt.is_set() and self._scan.lost is None:
+            return math.inf  # under an alarm; they will be read, and must not be sent again
         last = min(begun + min(self._context.confirm_timeout_s, PATIENCE_S), self._patient_s)
         if self._halt.is_set() and not self._sender.flying:
             return min(last, max(begun, self._sender.answered_s) + HALTED_S)
@@ -292,18 +310,34 @@ class TaskWorker:
             self.counters.unreadable()
 
     def _consider(self, delivery: frames.Delivery, consumer: Consumer) -> None:
+        is_near = self._is_near(delivery)
         letter, envelope = decoder.read(delivery, self._place)
-        if not self._is_meant(letter, envelope):
-            return
+        job = self._work_on(letter, envelope, consumer) if self._is_meant(letter, envelope) else None
+        if is_near:
+            self._spares.keep(Near(consumer, delivery, letter, envelope, job))
+
+    def _is_near(self, delivery: frames.Delivery) -> bool:
+        """Whether the broker ends the letter if it goes back, or soon. Then nothing goes on by itself either."""
+        returns = self._bounds.returns
+        if not returns.are_counted:
+            return False
+        count = decoder.returns(delivery)
+        if returns.are_spent(count, goes_on=self._goes_on):
+            self._sender.failure = Stopped(returns.why_not(self.task.spec.queue, count))
+        return returns.is_near(count)
+
+    def _work_on(self, letter: Letter, envelope: Envelope, consumer: Consumer) -> Job | None:
         if self.task.spec.dry_run:
             self._count(letter)
         elif self._export is not None:
             self._write_line(letter, envelope, self._export)
         else:
             self.counters.meant()
-            self._todo.put(self._copies.job(consumer, delivery, letter, envelope))
+            self._todo.put(job := self._copies.job(consumer, envelope.delivery, letter, envelope))
             if self._sifting and self._todo.is_full:  # else the prefetch bounds it
                 self._scan.pause(paused=True)
+            return job
+        return None
 
     def _is_meant(self, letter: Letter, envelope: Envelope) -> bool:
         """Whether it goes; where not it is counted."""

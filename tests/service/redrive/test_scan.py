@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlx_router.broker.topology import QueueCounts, QueueExclusive, TopologyError
 from dlx_router.core.names import Names
-from dlx_router.redrive.task import Spec, Task
-from dlx_router.service.redrive.binding_facts import SURE_S, depth_of, see_to_holding
+from dlx_router.redrive.task import Counts, Spec, Task
+from dlx_router.service.redrive.binding_facts import SURE_S, Bounds, depth_of, ready_in, see_to_holding
+from dlx_router.service.redrive.buffer import ReadAhead
+from dlx_router.service.redrive.context import Stopped
+from dlx_router.service.redrive.counters import Counters
 from dlx_router.service.redrive.scan_pass import AGAIN_S, HOLD_S, MOST_S, QUIET_S, HoldLimit, Over, ScanPass
 from dlx_router.service.redrive.worker import End, TaskWorker
 
@@ -149,8 +153,8 @@ def test_looks_come_to_the_end_of_a_queue_however_many_letters_stay_in_front(
 class Emptied:
     """A topology that knows a queue of which all letters have gone; a consumer of ours is there."""
 
-    async def censuses(self, queues: list[str]) -> dict[str, tuple[int, int]]:
-        return dict.fromkeys(queues, (0, 1))
+    async def queue_counts(self, queues: list[str]) -> QueueCounts:
+        return QueueCounts(dict.fromkeys(queues, (0, 1)), frozenset())
 
 
 @pytest.mark.parametrize(("spec", "seen", "expected"), [
@@ -165,6 +169,7 @@ async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
     context: Any = SimpleNamespace(
         router_id="r", names=Names("p"), in_force=None, login=SimpleNamespace(vhost="/"), sign_with=lambda: b"k",
         topology=Emptied(), journal=journal, management=None,
+        leased=lambda _queue: 0,
     )  # fmt: skip
     worker = TaskWorker(Task("t", spec, total=10), context, lambda _letter: True)
     scan: Any = SimpleNamespace(lost=None, is_changing=False, flush=lambda: None)
@@ -181,8 +186,9 @@ class Answering:
     def __init__(self, *counts: tuple[int, int]) -> None:
         self._counts = [*counts]
 
-    async def censuses(self, queues: list[str]) -> dict[str, tuple[int, int]]:
-        return dict.fromkeys(queues, self._counts.pop(0) if len(self._counts) > 1 else self._counts[0])
+    async def queue_counts(self, queues: list[str]) -> QueueCounts:
+        counts = self._counts.pop(0) if len(self._counts) > 1 else self._counts[0]
+        return QueueCounts(dict.fromkeys(queues, counts), frozenset())
 
 
 @pytest.mark.parametrize(("counts", "depth"), [
@@ -201,6 +207,59 @@ async def test_a_queue_that_seems_to_have_nothing_and_nobody_is_asked_again(
     assert (time.monotonic() - began > SURE_S) is (counts == [(0, 0)])
 
 
+class Refusing:
+    """A topology that counts nothing, knows what is missing, and says this where it is asked for the queue alone."""
+
+    def __init__(self, missing: set[str], answer: Exception | bool) -> None:  # noqa: FBT001 - whether it is there
+        self._missing, self._answer = missing, answer
+
+    async def queue_counts(self, _queues: list[str]) -> QueueCounts:
+        return QueueCounts({}, frozenset(self._missing))
+
+    async def queue_exists(self, _queue: str) -> bool:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+@pytest.mark.parametrize(("missing", "answer", "raised", "text"), [
+    ({"DLQ"}, True, Stopped, "queue 'DLQ' does not exist"),
+    (set(), False, Stopped, "queue 'DLQ' does not exist"),
+    (set(), QueueExclusive("of one connection"), Stopped, "queue 'DLQ' cannot be looked at: of one connection"),
+    (set(), TopologyError("no answer in time"), TopologyError, "no answer in time"),
+])  # fmt: skip
+async def test_one_answer_that_does_not_come_stops_no_task(
+    missing: set[str],
+    answer: Exception | bool,  # noqa: FBT001 - whether it is there
+    raised: type[Exception],
+    text: str,
+) -> None:
+    """It was told that the queue does not exist, and had to be resumed by hand."""
+    context: Any = SimpleNamespace(topology=Refusing(missing, answer))
+    with pytest.raises(raised, match=text):
+        await ready_in(context, "DLQ")
+
+
+async def test_a_queue_that_answers_again_is_asked_again() -> None:
+    context: Any = SimpleNamespace(topology=Refusing(set(), answer=True))
+    assert await ready_in(context, "DLQ") is None
+
+
+async def test_a_look_does_not_end_by_its_time_over_copies_that_are_on_their_way() -> None:
+    """Under an alarm of more than a minute 1,000 letters went back whose copies lay in the socket, and went twice."""
+    worker = TaskWorker.__new__(TaskWorker)  # what ends a look, and nothing that works
+    worker.task, worker._sifting, worker._export, worker._bounds = Task("t", Spec("/", "DLQ")), True, None, Bounds()
+    worker.counters, worker._todo = Counters(Counts()), ReadAhead(0)
+    worker._sender = SimpleNamespace(pending=1)  # type: ignore[assignment]  # stand-ins: no broker
+    limit = HoldLimit(10, 0, 1000.0, paced=True)
+    late = 1000.0 + HOLD_S + 1
+    assert worker._is_late(limit, late), "nothing more is sent"
+    assert not worker._has_held_enough(limit, late, 0)
+    assert worker._has_held_enough(limit, 1001.0 + MOST_S, 0), "the broker would end the consumer"
+    worker._sender.pending = 0
+    assert worker._has_held_enough(limit, late, 0)
+
+
 @pytest.mark.parametrize(("version", "arguments", "most_s"), [
     ("4.3.0", {}, MOST_S),
     ("4.3.0", {"x-consumer-timeout": 300_000}, 250),
@@ -214,6 +273,6 @@ async def test_a_look_ends_before_the_broker_ends_its_consumer(
 
     context: Any = SimpleNamespace(management=SimpleNamespace(queue_facts=facts), login=SimpleNamespace(vhost="/"))
     link: Any = SimpleNamespace(server={"version": version})
-    assert await see_to_holding(context, link, "DLQ", sifting=True) == most_s
+    assert (await see_to_holding(context, link, "DLQ", sifting=True)).most_s == most_s
     limit = HoldLimit(10, 0, 1000.0, paced=False, most_s=most_s)
     assert [limit.is_spent(1000.0 + most_s), limit.is_spent(1001.0 + most_s)] == [False, True]

@@ -21,7 +21,7 @@ from dlx_router.journal.writer import Journal
 from dlx_router.redrive.task import Counts, Kind, Spec
 from dlx_router.service.inflight import clock
 from dlx_router.service.redrive.counters import Counters
-from dlx_router.service.redrive.sender import WINDOW, Sender
+from dlx_router.service.redrive.sender import WINDOW, Sender, Unconfirmed
 from dlx_router.service.redrive.worker import HALTED_S, TaskWorker
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
@@ -142,6 +142,39 @@ async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_b
     await soon(lambda: time.monotonic() > begun + 0.1)
     sends._confirmed([letter(1)])
     assert begun + 0.1 + HALTED_S <= worker._patient_until(begun) < begun + 10, "its event is"
+
+
+async def test_copies_that_the_broker_does_not_read_are_waited_for_as_long_as_nobody_halts() -> None:
+    """They lie in the socket and will arrive: whoever gives their letters back sends them twice."""
+    sends, _ = sender(journal(), [])
+    worker = TaskWorker.__new__(TaskWorker)  # what it waits by, and nothing that works
+    worker._sender, worker._halt, worker._patient_s = sends, asyncio.Event(), math.inf
+    worker._context = SimpleNamespace(confirm_timeout_s=30.0)  # type: ignore[assignment]  # stand-ins: no broker
+    scan: Any = SimpleNamespace(lost=None)
+    worker._scan, sends.flying, sends._out.blocked = scan, 1, True
+    assert worker._patient_until(5.0) == math.inf
+    scan.lost = LinkError("its letters have gone back already")
+    assert worker._patient_until(5.0) == 15.0
+    scan.lost, sends._out.blocked = None, False
+    assert worker._patient_until(5.0) == 15.0
+    sends._out.blocked = True
+    worker._halt.set()
+    assert worker._patient_until(5.0) == 15.0, "a stop has one deadline"
+
+
+async def test_who_goes_on_after_a_confirm_that_did_not_come_sends_one_letter_until_one_does() -> None:
+    """Else each run leaves a copy of each letter more at a target that may have them."""
+    writer = journal()
+    Stream(writer)
+    sends, letter = sender(writer, [])
+    sends._context.confirm_timeout_s = 0.0  # type: ignore[misc]  # a stand-in, which is not frozen
+    sends.window = 1
+    sends.pending = sends.flying = 1
+    assert sends.room == 0
+    with pytest.raises(Unconfirmed, match="the broker confirmed nothing for 0 s"):
+        sends.check()
+    sends._confirmed([letter(1)])
+    assert sends.room == WINDOW - 1
 
 
 class Copies:

@@ -1,0 +1,61 @@
+"""Returns: what the broker counts as a letter goes back, and how far from its limit a task stays.
+
+A quorum queue ends a letter that was returned too often; each lost connection is a return, and before 4.3 each nack.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from dlx_router.core import attending
+from dlx_router.core.attending import QueueFacts
+
+UNKNOWN_MOST: Final = 2  # returns by tasks that go on by themselves, where nobody tells the limit
+
+
+class Returns(NamedTuple):
+    """Of one queue. `limit`: what was returned more often the broker ends, None: nothing, as far as anybody knows.
+
+    `most`: a letter that was returned so often is returned no more by a task that goes on by itself, None: any number.
+    `is_free`: a nack is no return.
+    """
+
+    limit: int | None = None
+    most: int | None = None
+    is_free: bool = True
+
+    @property
+    def are_counted(self) -> bool:
+        """Whether anything depends on how often a letter was returned."""
+        return self.most is not None
+
+    def is_near(self, count: int) -> bool:
+        """Whether a letter that was returned so often must not be given back: it goes to parking."""
+        return not self.is_free and self._is_near(count)
+
+    def are_spent(self, count: int, *, goes_on: bool) -> bool:
+        """Whether a task must stop. `goes_on`: by itself; half of the returns are for people, who start and resume.
+
+        Where a nack is free, only lost connections have brought a letter near: it is given back before the next is.
+        """
+        return (goes_on and self.most is not None and count >= self.most) or (self.is_free and self._is_near(count))
+
+    def _is_near(self, count: int) -> bool:
+        return self.limit is not None and attending.is_near(count, self.limit)
+
+    def why_not(self, queue: str, count: int) -> str:
+        """Why it stopped, and what now."""
+        limit = "its delivery-limit (which is not known)" if self.limit is None else f"{self.limit} times"
+        return (
+            f"letters of {queue!r} were returned {count} times, and the broker ends what is returned more than {limit}"
+            ": raise its delivery-limit by a policy, and resume once what interrupted the task is mended"
+        )
+
+
+def returns_of(facts: Mapping[str, Any], version: tuple[int, ...]) -> Returns:
+    """What holds for a queue of which the management API tells this; nothing: it may be a quorum queue."""
+    is_free = version >= attending.RETURNS_FREE_SINCE
+    if not facts:
+        return Returns(attending.unknown_limit(version), UNKNOWN_MOST, is_free)
+    arguments, policy = facts.get("arguments") or {}, facts.get("effective_policy_definition") or {}
+    limit = attending.delivery_limit(QueueFacts(str(facts.get("type")), arguments, policy), version)
+    return Returns() if limit is None else Returns(limit, max(limit // 2, 1), is_free)

@@ -1,0 +1,92 @@
+"""Spares: letters that must not go back, because the broker would end them after few more returns, go to parking.
+
+As on the way of letters (`Worker.spare` of dispatch): a connection that is lost while they are held is a return too.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import Link
+from dlx_router.core.letter import Letter
+from dlx_router.redrive.task import Counts, Kind, Spec
+from dlx_router.service.inflight.decoder import Envelope
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.redrive.bindings import Bindings
+from dlx_router.service.redrive.context import TaskContext
+from dlx_router.service.redrive.copies import copies_of
+from dlx_router.service.redrive.counters import Counters
+from dlx_router.service.redrive.sender import Sender
+from dlx_router.telemetry.logs import log
+from dlx_router.wire import frames
+
+LOOK_S: Final = 0.02
+FATE: Final = "in parking: their queue ends what is returned so often"
+
+
+class Near(NamedTuple):
+    """A letter near the limit of its queue. `job`: by which it is sent, where it is meant."""
+
+    consumer: Consumer
+    delivery: frames.Delivery
+    letter: Letter
+    envelope: Envelope
+    job: Job | None
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether nothing was done about it: no copy, no event."""
+        untouched = self.job is None or (self.job.copy is None and not self.job.batches)
+        return untouched and self.consumer.is_open
+
+
+class Spares:
+    """Of one task. What `keep` was given and nobody has sent is in parking, and acked, once `park` is over in time."""
+
+    def __init__(self, task_id: str, spec: Spec, context: TaskContext, ways: Bindings) -> None:
+        self._task_id, self._context, self._ways = task_id, context, ways
+        self._spec = replace(spec, kind=Kind.PARK, to=None)
+        self._kept: list[Near] = []
+
+    def keep(self, near: Near) -> None:
+        """It must not go back."""
+        self._kept.append(near)
+
+    async def park(self, out: Link, until_s: Callable[[], float]) -> int:
+        """How many are in parking now. What the broker takes from nobody goes back after all."""
+        kept, self._kept = [near for near in self._kept if near.goes_back], []
+        if not kept:
+            return 0
+        counters = Counters(Counts())
+        with suppress(LinkError, ChannelClosed, TimeoutError):
+            async with asyncio.timeout(max(until_s() - time.monotonic(), 0)):
+                await self._send(kept, out, counters)
+        log.warning(
+            "redrive.spared",
+            task=self._task_id,
+            queue=self._spec.queue,
+            parked=(parked := counters.counts.sent),
+            given_back=len(kept) - parked,
+            fate=FATE,
+        )
+        return parked
+
+    async def _send(self, kept: list[Near], out: Link, counters: Counters) -> None:
+        wake, copies = asyncio.Event(), copies_of(self._task_id, self._spec, self._context)
+        sender = Sender(self._spec, self._context, copies, ways=self._ways, counters=counters, wake=wake.set)
+        await sender.open(out)
+        for near in kept:
+            while sender.room <= 0 and sender.failure is None:  # noqa: ASYNC110 - a link tells one listener only
+                await asyncio.sleep(LOOK_S)
+            if sender.failure is not None:  # the channel may be gone, too
+                return
+            await sender.send(copies.job(near.consumer, near.delivery, near.letter, near.envelope))
+        while sender.pending and sender.failure is None:
+            wake.clear()
+            await wake.wait()
+        await sender.close()

@@ -1,0 +1,204 @@
+"""Quorum queues that end what is returned too often: no task brings a letter there, however often it is interrupted."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.core.attending import NO_LIMIT
+from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt
+from dlx_router.service.redrive.returns import Returns, returns_of
+from tests.conftest import ROUTERS
+from tests.journal import stream
+from tests.redrive.conftest import Shop
+from tests.support.asleep import asleep
+from tests.support.bulk import DIED, PARKING, pour, record
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.scene import begun
+from tools import brokers
+
+LIMIT: Final = 8
+N: Final = 20
+NAMES: Final = ("bind", "late", "near")  # a queue of each scene
+POLICIES: Final = "version: 1\npolicies:\n" + "".join(
+    f"  - {{name: {name}, queue: {name}, definition: {{max-delivery-attempts: 1, dead-letter-exchange: '', "
+    f"dead-letter-routing-key: {name}.dead}}}}\n"
+    for name in NAMES
+)
+
+
+@pytest.fixture(scope="module")
+def _shared(broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with begun(broker, tmp_path_factory.mktemp("returns"), POLICIES, env={"CONFIRM_TIMEOUT": "1s"}) as both:
+        yield both
+
+
+@pytest.fixture
+def shop(_shared: Any, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """A router that knows the dead-letter queues of NAMES, and waits a second for a confirm."""
+    vhost, router = _shared
+    request.node.stash[ROUTERS] = [router]
+    with Client(vhost.amqp_url) as client:
+        yield Shop(vhost, client, router)
+
+
+def is_free(shop: Shop) -> bool:
+    """Whether a nack is no return on this broker."""
+    return tuple(map(int, shop.vhost.broker.version.split(".")[:2])) >= (4, 3)
+
+
+def poured(shop: Shop, name: str, count: int, failed_at: str, **arguments: Any) -> str:
+    """A dead-letter queue that counts returns, and letters in it that failed at this queue."""
+    queue = f"{name}.dead"
+    if not shop.amqp.exists(queue):
+        shop.amqp.queue(queue, "quorum", **arguments)
+    before = shop.amqp.depth(queue)
+    pour(shop.amqp, queue, [f"{failed_at} {n}" for n in range(count)], {"x-death": [dict(DIED, queue=failed_at)]})
+    eventually(lambda: shop.amqp.depth(queue) == before + count)
+    return queue
+
+
+def crash(shop: Shop, queue: str) -> None:
+    """The queue exists, and the broker lets nobody look at it."""
+    where = f'rabbit_misc:r(<<"{shop.vhost.name}">>, queue, <<"{queue}">>)'
+    change = f"F = fun() -> rabbit_amqqueue:update({where}, fun(Q) -> amqqueue:set_state(Q, crashed) end) end"
+    before_4 = "catch exit:{aborted, no_transaction} -> rabbit_misc:execute_mnesia_transaction(F)"
+    shop.vhost.broker.rabbitmqctl("eval", f"{change}, try F() {before_4} end.")
+
+
+def test_a_failed_queue_that_cannot_be_bound_keeps_its_own_letters_only(shop: Shop) -> None:
+    """The task was tried again without end, and at the 21st run the broker ended all letters of the queue."""
+    shop.amqp.queue("bind")
+    shop.amqp.queue("broken")
+    crash(shop, "broken")
+    poured(shop, "bind", 1, "broken")
+    queue = poured(shop, "bind", N, "bind")
+    done = shop.ends(shop.start(queue))
+    assert (done["counts"]["sent"], shop.amqp.depth("bind")) == (N, N)
+    assert "1 stay: queue 'broken' cannot be bound: " in done["why"]
+    assert "it is tried again" not in done["why"]
+    eventually(lambda: shop.amqp.depth(queue) == 1)
+
+
+@pytest.mark.timeout(120)
+def test_a_task_that_is_interrupted_again_and_again_stops_long_before_the_limit(shop: Shop) -> None:
+    shop.amqp.bind(shop.amqp.queue("late"), shop.amqp.exchange("to.late"), "late")
+    queue = poured(shop, "late", N, "late", delivery_limit=LIMIT)
+    with asleep(shop.vhost, "late"):
+        task = shop.start(queue, to={"exchange": "to.late", "routing_key": "late"})
+        eventually(lambda: shop.task(task)["why"].startswith("interrupted: the broker confirmed nothing for 1 s"), 20)
+        if not is_free(shop):
+            stopped = shop.ends(task, "stopped", 60)
+            assert f"returned {LIMIT // 2} times" in stopped["why"]
+            assert f"more than {LIMIT} times: raise its delivery-limit" in stopped["why"]
+            eventually(lambda: shop.amqp.depth(queue) == N)
+    if not is_free(shop):
+        shop.call("POST", f"/{task}/resume")
+    assert shop.ends(task, within=90)["why"] == ""
+    eventually(lambda: shop.amqp.depth(queue) == 0)
+    bodies = {shop.amqp.take("late").body for _ in range(shop.amqp.depth("late"))}
+    assert len(bodies) == N
+
+
+def test_a_letter_near_the_limit_that_cannot_go_is_parked_and_not_returned(shop: Shop) -> None:
+    queue = poured(shop, "near", 2, "nowhere", delivery_limit=4)
+    letter = shop.amqp.get(queue)
+    assert letter is not None
+    letter.requeue()
+    eventually(lambda: shop.amqp.depth(queue) == 2)
+    task = shop.start(queue)
+    done = shop.ends(task)
+    assert "2 stay: queue 'nowhere' does not exist" in done["why"]
+    if is_free(shop):
+        assert "parking" not in done["why"]
+        eventually(lambda: shop.amqp.depth(queue) == 2)
+        return
+    assert done["why"].endswith("1 were near the delivery-limit of their queue, and are in parking")
+    eventually(lambda: shop.amqp.depth(queue) == 1)
+    parked = shop.amqp.take(PARKING)
+    assert (parked.body, record(parked)["state"], record(parked)["redrives"]) == (letter.body, "parked", 0)
+    [event] = [event for event in stream.events(shop.vhost.amqp_url) if event["kind"] == "parked"]
+    assert (event["id"], event["redrive_id"]) == (record(parked)["id"], task)
+
+
+@pytest.mark.parametrize(("facts", "version", "expected"), [
+    ({"type": "classic"}, (4, 0), Returns()),
+    ({"type": "quorum"}, (3, 13), Returns()),
+    ({"type": "quorum"}, (4, 0), Returns(20, 10, is_free=False)),
+    ({"type": "quorum"}, (4, 3), Returns(20, 10, is_free=True)),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, (4, 0), Returns()),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": NO_LIMIT}}, (3, 13), Returns()),
+    ({"type": "quorum", "effective_policy_definition": {"delivery-limit": 5}}, (3, 13), Returns(5, 2, is_free=False)),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": 1}}, (4, 0), Returns(1, 1, is_free=False)),
+    ({}, (3, 13), Returns(None, 2, is_free=False)),
+    ({}, (4, 0), Returns(20, 2, is_free=False)),
+])  # fmt: skip
+def test_how_often_letters_of_a_queue_may_be_returned(
+    facts: dict[str, Any], version: tuple[int, int], expected: Returns
+) -> None:
+    assert returns_of(facts, version) == expected
+
+
+@given(st.integers(1, 60), st.integers(0, 60), st.lists(st.booleans(), max_size=200))
+def test_no_task_lets_the_broker_end_a_letter_by_its_limit(limit: int, count: int, asked: list[bool]) -> None:
+    """Each run fails. `asked`: a person wants it; else the task goes on by itself, unless it has stopped."""
+    returns = returns_of({"type": "quorum", "arguments": {"x-delivery-limit": limit}}, (4, 0))
+    count, stopped, alone = min(count, limit), False, 0
+    for by_person in asked:
+        if stopped and not by_person:
+            continue
+        stopped = returns.are_spent(count, goes_on=not by_person)
+        if returns.is_near(count):
+            break  # it goes to parking
+        count += 1
+        alone += not by_person
+        assert count <= limit, "the broker has ended it"
+    assert alone <= max(limit // 2, 1) + asked.count(True) + 1
+
+
+def test_who_knows_no_limit_returns_a_letter_twice_by_itself() -> None:
+    unknown = returns_of({}, (3, 13))
+    assert [unknown.are_spent(count, goes_on=True) for count in (0, 1, 2)] == [False, False, True]
+    assert not unknown.are_spent(100, goes_on=False)
+    assert "which is not known" in unknown.why_not("q", 2)
+    assert not Returns().are_counted
+
+
+@pytest.mark.parametrize(("count", "by_itself", "asked"), [
+    (0, False, False), (9, False, False), (10, True, False), (16, True, False), (17, True, True),
+])  # fmt: skip
+def test_what_lost_connections_brought_near_its_limit_is_held_no_longer_than_it_takes_to_see_that(
+    count: int,
+    by_itself: bool,  # noqa: FBT001 - a column of the table
+    asked: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    """From 4.3 on it is given back free of charge, and a connection that is lost meanwhile is one too many."""
+    returns = returns_of({"type": "quorum"}, (4, 3))
+    assert (returns.are_spent(count, goes_on=True), returns.are_spent(count, goes_on=False)) == (by_itself, asked)
+    assert not returns.is_near(count), "nothing is parked there"
+
+
+@pytest.mark.parametrize(("fails", "pauses", "careful"), [
+    ([(False, False)] * 7, [0.25, 0.5, 1, 2, 4, 5, 5], [False] * 7),
+    ([(False, True)] * 3, [0.25, 0.5, 1], [True] * 3),
+    ([(False, True)] * 100, [], [True]),
+    ([(False, True), (False, False)], [0.25, 0.5], [True, True]),
+    ([(False, True), (True, False)], [0.25, 0.25], [True, False]),
+])  # fmt: skip
+def test_who_was_interrupted_waits_and_is_careful_until_it_sends_again(
+    fails: list[tuple[bool, bool]], pauses: list[float], careful: list[bool]
+) -> None:
+    attempt, seen = FIRST, list[Attempt]()
+    for moved, unconfirmed in fails:
+        attempt = attempt.after(moved=moved, unconfirmed=unconfirmed)
+        seen.append(attempt)
+    assert [each.pause_s for each in seen][: len(pauses)] == pauses
+    assert [each.is_careful for each in seen][: len(careful)] == careful
+    assert all(each.goes_on for each in seen)
+    assert max(each.pause_s for each in seen) <= LONGEST_UNCONFIRMED_S
+    assert all(each.follows for each in [*seen, RESUMED, TAKEN_OVER])
+    assert [each.goes_on for each in (FIRST, RESUMED, TAKEN_OVER)] == [False, False, True]
+    assert (FIRST.follows, {each.pause_s for each in (FIRST, RESUMED, TAKEN_OVER)}) == (False, {0})
