@@ -79,8 +79,8 @@ class Sent:
     """Which letters one task has sent, a number each: they may be millions. Events may come twice."""
 
     def __init__(self, task_id: str, kind: Kind) -> None:
-        """`kind`: what the task does; what it did to a letter instead is not counted."""
-        self._task_id, self._kind = task_id, KINDS[kind]
+        """`kind`: what the task does; what it did to a letter instead is not counted. An export sends none."""
+        self._task_id, self._kind = task_id, KINDS.get(kind, "")
         self._keys: set[int] = set()
 
     def hear(self, event: Mapping[str, Any]) -> None:

@@ -200,7 +200,8 @@ values: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
     max_leaves=6,
 )
-SHARED = {"v": 1, "kind": "parked", "vhost": "/", "failed_queue": "q", "reason": "rejected", "deaths": [{"queue": "q"}],
+SHARED = {"v": 1, "kind": "parked", "vhost": "/", "failed_queue": "q", "reason": "rejected",
+          "deaths": [{"queue": "q", "reason": "rejected", "count": 1, "exchange": "", "routing_keys": ["q"]}],
           "target": {"exchange": "", "routing_key": "k"}, "body_mode": "none"}  # fmt: skip
 ROW: list[Any] = [0, "aa", "bb", NOW, 5, 0, 0, 3, 4, [5], {}, {}]
 

@@ -14,6 +14,7 @@ from dlx_router.index import unneeded
 from dlx_router.index.queries import Wanted
 from dlx_router.index.reader import Reader
 from dlx_router.index.schema import open_writer
+from dlx_router.index.shapes import LATEST_MS
 from dlx_router.index.store import Message, Store
 from dlx_router.index.worker import MAX_AGE_MS, Worker
 from dlx_router.journal.audit import COMMENT, audit
@@ -114,7 +115,7 @@ def test_audits_that_no_router_signed_fill_no_file(small: Store, file: Path) -> 
     small.apply("/", [Message(1, signed, "ok")])
     large = 0
     while small.used_bytes() < ROOM:
-        forged = audit("r", "/", actor="eve", action="search.kept", details={"x": "y" * 100_000}, ts_ms=1 << 62)
+        forged = audit("r", "/", actor="eve", action="search.kept", details={"x": "y" * 100_000}, ts_ms=LATEST_MS)
         small.apply("/", [Message(2 + large, forged)])
         large += 1
     Worker(file, MAX_BYTES)._make_room(small)
