@@ -18,7 +18,7 @@ demo_options += --keep
 endif
 
 # so many times the examples of the laws; 10 and more: for a night
-THOROUGH ?= 3
+THOROUGH ?= 2
 
 ifdef ALL
 versions := 3.10 4.0 4.3
