@@ -150,6 +150,7 @@ def test_what_cannot_be_shared_so_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("newest")
 def test_at_most_so_many_groups_of_a_vhost_are_shared(desk: Desk) -> None:
     queues = [f"many.q{number}" for number in range(MOST + 1)]
