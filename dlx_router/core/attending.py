@@ -11,7 +11,7 @@ CODE: Final = "DLX208"
 NEAR: Final = 3
 Version = tuple[int, ...]
 _LIMIT_SINCE: Final = (4, 0)
-_DEFAULT_LIMIT: Final = 20
+DEFAULT_LIMIT: Final = 20
 RETURNS_FREE_SINCE: Final = (4, 3)  # by basic.nack
 NO_LIMIT: Final = 1 << 30  # nothing is returned so often
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -45,7 +45,7 @@ def delivery_limit(facts: QueueFacts, version: Version) -> int | None:
     settings = (facts.arguments.get("x-delivery-limit"), facts.policy.get("delivery-limit"))
     limits = [limit for limit in settings if isinstance(limit, int)]
     if not limits:
-        return _DEFAULT_LIMIT if version >= _LIMIT_SINCE else None
+        return DEFAULT_LIMIT if version >= _LIMIT_SINCE else None
     least = min(limits)
     return None if least >= NO_LIMIT or (least < 0 and version >= _LIMIT_SINCE) else least
 
@@ -57,7 +57,7 @@ def deadly_limit(facts: QueueFacts, version: Version) -> int | None:
 
 def unknown_limit(version: Version) -> int | None:
     """As `deadly_limit`, of a queue that nobody has told of: quorum, maybe, and as the broker makes it."""
-    return _DEFAULT_LIMIT if version >= _LIMIT_SINCE else None
+    return DEFAULT_LIMIT if version >= _LIMIT_SINCE else None
 
 
 def is_near(returns: int, limit: int) -> bool:

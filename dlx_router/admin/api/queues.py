@@ -10,6 +10,7 @@ from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import CONFLICT, Answer, NotLed, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
+from dlx_router.admin.api.cursors import TimeCursor, cursor_of, place_of
 from dlx_router.config.language.keys import REASONS
 from dlx_router.service.redrive.peek import PeekError
 from dlx_router.service.vhost.runner import VhostRunner
@@ -72,19 +73,16 @@ async def audits(
     given: Given,
     who: Viewer,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    cursor: Annotated[
-        str | None, Query(max_length=300, pattern=r"^[0-9]{1,16}\..+$", description="`next` of the page before.")
-    ] = None,
+    cursor: TimeCursor = None,
 ) -> Response:
     """What people did, newest first. Not for tokens that see some queues only: an audit may name others."""
     if who.match is not None:
         raise refuse(403, f"token {who.name!r} sees some queues only; an audit may name others")
     sees_of(given, who)
-    ms, _, event_id = (cursor or "").partition(".")
-    before = (int(ms), event_id) if cursor is not None else None
+    before = place_of(cursor) if cursor is not None else None
     rows = await asked(given, lambda reader: reader.audits(given.visible_led(who), limit=limit, before=before))
     for row in rows:
-        row["cursor"] = f"{row['ts_ms']}.{row['event_id']}"
+        row["cursor"] = cursor_of(row["ts_ms"], row["event_id"])
     return Answer({"audits": rows, "next": rows[-1]["cursor"] if len(rows) == limit else None})
 
 

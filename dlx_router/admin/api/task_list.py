@@ -11,6 +11,7 @@ from starlette.responses import Response
 from dlx_router.admin.api.answers import Answer
 from dlx_router.admin.api.came_back import documents
 from dlx_router.admin.api.context import Given, Viewer
+from dlx_router.admin.api.cursors import TimeCursor, cursor_of, place_of
 from dlx_router.admin.api.tasks import Asked, KnownTask, Vhost, refusing
 from dlx_router.redrive.task import Task
 
@@ -50,18 +51,16 @@ async def every(  # noqa: PLR0913, PLR0917 - each is a filter
         int | None, Query(ge=0, le=MOST, description="Of those stopped, cancelled or done only so many, the newest.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MOST)] = MOST,
-    cursor: Annotated[
-        str | None, Query(max_length=300, pattern=r"^[0-9]{1,16}\..+$", description="`next` of the page before.")
-    ] = None,
+    cursor: TimeCursor = None,
 ) -> Response:
     """The tasks of a vhost, or of one queue in it."""
     tasks = await given.led_known(vhost, who, "tasks", lambda runner: runner.tasks)
     with refusing():
         wanted = [task for task in tasks.all() if queue in {"", task.spec.queue}]
     wanted = wanted if inactive is None else _with_few_inactive(wanted, inactive)
-    behind = [task for task in wanted if cursor is None or _place(task) < _place_of(cursor)]
+    behind = [task for task in wanted if cursor is None or _place(task) < place_of(cursor)]
     page = behind[:limit]
-    following = f"{page[-1].created_ms}.{page[-1].id}" if len(behind) > limit else None
+    following = cursor_of(*_place(page[-1])) if len(behind) > limit else None
     return Answer({"tasks": await documents(given, page, _in_short), "next": following})
 
 
@@ -73,11 +72,6 @@ def _with_few_inactive(tasks: Sequence[Task], most: int) -> list[Task]:
 def _place(task: Task) -> tuple[int, str]:
     """Where it stands in the order of `Tasks.all`."""
     return task.created_ms, task.id
-
-
-def _place_of(cursor: str) -> tuple[int, str]:
-    created_ms, _, task_id = cursor.partition(".")
-    return int(created_ms), task_id
 
 
 def _in_short(task: Task) -> dict[str, Any]:

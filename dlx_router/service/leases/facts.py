@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dlx_router.core.attending import DEFAULT_LIMIT
 from dlx_router.core.leases import longest_s
 from dlx_router.redrive.task import TaskError
 from dlx_router.service.redrive.binding_facts import (
-    DEFAULT_LIMIT,
     NO_LIMIT,
     STREAM,
     Holding,

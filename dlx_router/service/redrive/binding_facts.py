@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from dlx_router.broker.link import Link
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import QueueExclusive
+from dlx_router.core.attending import RETURNS_FREE_SINCE, unknown_limit
 from dlx_router.core.leases import longest_s
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.returns import Returns, returns_of
@@ -18,11 +19,6 @@ NEAR: Final = 0.9  # of a target's limit
 SURE_S: Final = 2.0
 AGAIN_S: Final = 0.25
 STREAM: Final = "stream"
-
-
-NACK_IS_FREE: Final = (4, 3)
-DEFAULT_LIMIT_SINCE: Final = (4, 0)
-DEFAULT_LIMIT: Final = 20
 NO_LIMIT: Final = 1_000_000  # nobody looks at a letter so often
 
 
@@ -42,11 +38,11 @@ class Bounds(NamedTuple):
 
 def holding(kind: str | None, version: tuple[int, ...], limit: int | None, *, limit_known: bool) -> Holding:
     """How letters of this queue are held. `kind` None: not known; `limit` None: none is set."""
-    if kind == "classic" or version >= NACK_IS_FREE:
+    if kind == "classic" or version >= RETURNS_FREE_SINCE:
         return Holding.GIVE_BACK
     if kind is None or not limit_known:
         return Holding.ASIDE
-    effective = DEFAULT_LIMIT if limit is None and version >= DEFAULT_LIMIT_SINCE else limit
+    effective = unknown_limit(version) if limit is None else limit
     if effective is None or effective < 0 or effective >= NO_LIMIT:
         return Holding.GIVE_BACK
     return Holding.ASIDE
