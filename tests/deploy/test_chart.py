@@ -19,7 +19,7 @@ from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, 
 from tools.pages import chart_readme
 from tools.release.build import chart_version
 
-KUBERNETES = ("1.28", "1.32", "1.36")
+KUBERNETES = ("1.27", "1.28", "1.32", "1.36")
 MINIMAL = {"amqp": {"existingSecret": "rabbit"}}
 OWN_SERIES = 'namespace="messaging",job="shop-dlx-router"'
 
@@ -390,3 +390,13 @@ def test_probes_have_time_and_a_busy_router_is_not_killed() -> None:
     (container,) = pod_of(rendered(MINIMAL))["containers"]
     assert all(container[f"{probe}Probe"]["timeoutSeconds"] > 1 for probe in ("startup", "liveness", "readiness"))
     assert container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"] >= 60
+
+
+def test_the_sidecar_of_the_readme_has_the_time_to_drain_and_no_rights() -> None:
+    text = (CHART / "README.md").read_text(encoding="utf-8").partition("## As a sidecar")[2]
+    pod = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    assert pod["terminationGracePeriodSeconds"] >= Settings().drain_seconds + 12  # docs/operations.md, Stopping
+    (deployment,) = of_kind(rendered(MINIMAL), "Deployment")
+    template = deployment["spec"]["template"]["spec"]
+    assert pod["containers"][0]["securityContext"] == template["containers"][0]["securityContext"]
+    assert pod["securityContext"].items() <= template["securityContext"].items()

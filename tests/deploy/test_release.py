@@ -5,6 +5,7 @@ The wheel as a user gets it: installed in a fresh environment, and run there.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -165,6 +166,37 @@ def test_the_workflow_publishes_what_make_release_built_and_no_other() -> None:
     _run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(WORKFLOW))
 
 
+def test_what_the_workflow_uses_is_named_by_commits_which_nobody_can_move() -> None:
+    lines = [line.strip() for line in WORKFLOW.read_text(encoding="utf-8").splitlines() if "uses: " in line]
+    pinned = re.compile(r"(- )?uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert lines
+    assert [line for line in lines if not pinned.fullmatch(line)] == []
+    tags = {line.partition("uses: ")[2].replace("@", " # ").split(" # ")[0]: line.partition("@")[2] for line in lines}
+    assert len({*tags.items()}) == len({line.partition("uses: ")[2] for line in lines}), "one commit of each action"
+    dependabot = WORKFLOW.parents[1] / "dependabot.yml"
+    _run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.dependabot", str(dependabot))
+
+
+def test_the_workflow_checks_with_what_ci_has() -> None:
+    """Where CI is set, tests of Spark are no longer skipped without it, and types need its packages."""
+    workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    commands = "\n".join(step.get("run", "") for step in workflow["jobs"]["check"]["steps"])
+    ci = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    extras = {name for name in ("spark", "browser", "qpid") if re.search(rf"^make .*\b{name}\b", ci, re.MULTILINE)}
+    assert extras == {"spark", "browser", "qpid"}
+    assert all(re.search(rf"\bmake [a-z ]*\b{name}\b", commands) for name in extras)
+    assert "prometheus" in commands, "promtool is of it"
+
+
+def test_an_image_is_run_before_it_is_published() -> None:
+    steps = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["image"]["steps"]
+    (loaded,) = [number for number, step in enumerate(steps) if step.get("with", {}).get("load")]
+    (run,) = [number for number, step in enumerate(steps) if "docker run" in step.get("run", "")]
+    (push,) = [number for number, step in enumerate(steps) if step.get("with", {}).get("push")]
+    assert loaded < run < push
+    assert steps[loaded]["with"]["target"] == steps[push]["with"]["target"]
+
+
 def test_images_bear_the_names_that_the_chart_asks_for() -> None:
     """By the version, which is the tag without its v; a pod would wait for another one for ever."""
     values = {"amqp": {"existingSecret": "rabbit"}, "pipeline": {"enabled": True, "archiveClaim": "archive"}}
@@ -173,7 +205,7 @@ def test_images_bear_the_names_that_the_chart_asks_for() -> None:
     pods = pod_of(objects), job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     asked = {pod["containers"][0]["image"] for pod in pods}
     image = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["image"]
-    (tags,) = [step["with"]["tags"] for step in image["steps"] if "build-push-action" in step.get("uses", "")]
+    (tags,) = [step["with"]["tags"] for step in image["steps"] if step.get("with", {}).get("push")]
     (known,) = [step["run"] for step in image["steps"] if "VERSION=" in step.get("run", "")]
     assert "${GITHUB_REF_NAME#v}" in known
     published = {
