@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from dlx_router.client import sync
 from tests.index.conftest import Desk, as_json
 from tests.journal.stream import events
+from tests.support.command import run_command
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
@@ -23,10 +23,7 @@ def run(desk: Desk | None, *argv: str, **env: str) -> subprocess.CompletedProces
     """`dlx-router ARGV` against the desk's router."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
     url = {} if desk is None else {"DLX_ROUTER_API_URL": f"http://127.0.0.1:{desk.router.port}"}
-    return subprocess.run(
-        [sys.executable, "-m", "dlx_router", *argv],
-        capture_output=True, text=True, env={**plain, **url, **env}, stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+    return run_command([*argv], {**plain, **url, **env})
 
 
 @pytest.fixture

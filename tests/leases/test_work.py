@@ -13,6 +13,7 @@ from dlx_router.client.worker import LeaseEnded, WorkerError, receive
 from tests.leases.conftest import Bench
 from tests.support.bulk import record
 from tests.support.client import Client
+from tests.support.command import run_command
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
@@ -36,9 +37,7 @@ def work(bench: Bench, queue: str, program: Path, seen: Path, *options: str) -> 
         "DLX_ROUTER_API_URL": f"http://127.0.0.1:{bench.router.port}",
         "DLX_ROUTER_API_TOKEN": "x" * 20,
     }
-    return subprocess.run(
-        [sys.executable, "-m", "dlx_router", *argv], env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+    return run_command([*argv], env, within_s=60)
 
 
 @pytest.mark.slow

@@ -13,11 +13,11 @@ import pytest
 
 from dlx_router.core.names import Names
 from tests.support.client import Client
+from tests.support.command import ROOT, run_command
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
-ROOT = Path(__file__).parents[2]
 POLICIES = """version: 1
 policies:
   - {name: base, match: "#", definition: {max-delivery-attempts: 1}}
@@ -44,8 +44,8 @@ class Commands:
         (self.folder / "p.yaml").write_text(text, encoding="utf-8")
 
     def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-        argv, variables = self.typed(*args, **env)
-        return subprocess.run(argv, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
+        _, variables = self.typed(*args, **env)
+        return run_command([*args], variables)
 
     def begin(self, *args: str) -> subprocess.Popen[str]:
         """The same, while it runs."""

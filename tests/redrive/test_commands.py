@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.redrive.conftest import Shop
+from tests.support.command import run_command
 from tests.support.eventually import eventually
 
 ROOT: Final = Path(__file__).parents[2]
@@ -20,10 +20,7 @@ SECRET: Final = "hunter2hunter2hunter2"
 def command(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     others = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
     named = {f"DLX_ROUTER_{key}": value for key, value in env.items()}
-    argv = [sys.executable, "-m", "dlx_router", *args]
-    return subprocess.run(
-        argv, cwd=ROOT, env={**others, **named}, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
+    return run_command([*args], {**others, **named})
 
 
 def redrive(shop: Shop, *args: str) -> subprocess.CompletedProcess[str]:

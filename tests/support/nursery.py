@@ -1,6 +1,6 @@
-"""Routers that begin at once: forked from a process that has imported the program and done nothing else.
+"""Routers and commands that begin at once: forked from a process that has imported the program and done nothing else.
 
-Importing costs a router most of a second of processor, and the tests start thousands of them. From the fork on it is
+Importing costs each of them some half a second of processor, and the tests start thousands. From the fork on it is
 the same program with a process, signals, memory and files of its own. Tools that measure a start do not use this.
 """
 
@@ -21,10 +21,13 @@ _context.set_forkserver_preload([_MODULES])
 class Forked:
     """Of subprocess.Popen what a Router needs."""
 
-    def __init__(self, argv: list[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
-        """`argv`: what follows `dlx-router`. Both of its outputs are added to the log."""
+    def __init__(
+        self, argv: list[str], env: Mapping[str, str], cwd: Path, log: Path, errors: Path | None = None
+    ) -> None:
+        """`argv`: what follows `dlx-router`. What it prints is added to the log; its errors to `errors`, if given."""
         make: Any = _context.Process
-        self._process = make(target=_grown_up, args=(argv, dict(env), str(cwd), str(log)), daemon=True)
+        given = (argv, dict(env), str(cwd), str(log), str(errors or log))
+        self._process = make(target=_grown_up, args=given, daemon=True)
         self._process.start()
 
     @property
@@ -59,14 +62,14 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _grown_up(argv: list[str], env: dict[str, str], cwd: str, log: str) -> None:
+def _grown_up(argv: list[str], env: dict[str, str], cwd: str, log: str, errors: str) -> None:
     """In the new process: what exec would have done, then the command line."""
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
-    nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for source, target in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(source, target)
+    added = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    for target, file, flags in ((0, os.devnull, os.O_RDONLY), (1, log, added), (2, errors, added)):
+        os.dup2(os.open(file, flags, 0o644), target)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # as PYTHONUNBUFFERED would have it
     sys.argv = ["dlx-router", *argv]

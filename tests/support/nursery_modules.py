@@ -1,4 +1,4 @@
-"""What a router imports until it works; imported by the process that routers are forked from, and by nobody else."""
+"""What routers and commands import until they work; imported by the process that forks them, by nobody else."""
 
 import gc
 import importlib
@@ -8,12 +8,12 @@ from typing import Final
 
 import dlx_router
 
-_NOT_THE_ROUTER: Final = ("dlx_router.spark", "dlx_router.cli.")
-_BESIDE: Final = ("dlx_router.cli.main", "dlx_router.cli.run", "uvloop", "uvicorn.protocols.http.h11_impl",
+_OTHERS: Final = ("dlx_router.spark", "dlx_router.cli.pipeline")
+_BESIDE: Final = ("uvloop", "uvicorn.protocols.http.h11_impl",
                   "uvicorn.lifespan.on", "uvicorn.lifespan.off", "encodings.idna")  # fmt: skip
 
 _own = [module.name for module in pkgutil.walk_packages(dlx_router.__path__, "dlx_router.")]
-_wanted = (name for name in _own if not name.startswith(_NOT_THE_ROUTER) and not name.endswith("__main__"))
+_wanted = (name for name in _own if not name.startswith(_OTHERS) and not name.endswith("__main__"))
 for _name in (*_wanted, *_BESIDE):
     with suppress(ImportError):  # of an extra, or optional
         importlib.import_module(_name)
