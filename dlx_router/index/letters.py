@@ -101,7 +101,7 @@ class _Fate:
         self.shared = shared  # so that nothing else gets its id
         self.queue = numbers.queue(vhost, shared.failed_queue)
         self.place = 0 if shared.place is None else numbers.place(vhost, *shared.place)
-        self.state = None if shared.kind == _EDITED else STATE_OF.get(shared.kind)  # None: it stays as it was
+        self.state = None if shared.kind == _EDITED else rows.state_of(shared.members)  # None: it stays as it was
         self.died = member("arrival") == "inbox" and not member("redrive_id")  # else a task has it
         self.is_sent = shared.kind == "redriven" and shared.step[-1] is not None  # what a task sent is counted
         self.group = 0  # of those whose error is not known, once there is one

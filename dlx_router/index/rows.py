@@ -265,6 +265,16 @@ def named(text: object) -> str:
     return plain(spelt)
 
 
+def state_of(event: Mapping[str, Any]) -> str | None:
+    """Where a letter is after its event, one of STATES; None: where it was.
+
+    One that has not to wait before it is tried again goes back at once, and no `released` tells of it.
+    """
+    if event["kind"] == "retried" and isinstance(event.get("target"), Mapping) and not event.get("rung_ms"):
+        return STATE_OF["released"]
+    return STATE_OF.get(event["kind"])
+
+
 def place_of(event: Mapping[str, Any]) -> tuple[str, str] | None:
     """Exchange and routing key that a letter was left at for good; None while it is on its way."""
     target = event.get("target")

@@ -18,7 +18,7 @@ class Field(NamedTuple):
 
 
 KINDS: Final[dict[str, str]] = {
-    "retried": "the letter waits and is then tried again at its failed queue",
+    "retried": "the letter is tried again at its failed queue: after a wait in a rung, or at once (it has a `target`)",
     "dead_lettered": "the letter went to its final target",
     "parked": "the letter had nowhere to go and lies in parking",
     "quarantined": "the letter could not be read or published again and lies in quarantine as it came",

@@ -376,6 +376,16 @@ def test_the_end_of_a_wait_that_is_told_again_moves_no_letter(store: Store, file
     assert state_and_steps(file)[0] == "released"
 
 
+def test_a_letter_that_is_tried_again_at_once_does_not_wait(store: Store, file: Path) -> None:
+    """No `released` follows: it was shown as waiting for ever."""
+    at_once = RULING._replace(kind="retried", exchange="", routing_key="orders")
+    waits = at_once._replace(exchange=None, routing_key="", rung_ms=1000)
+    for number, ruling in enumerate((at_once, waits)):
+        store.apply("/", [Message(number, line(letter(id=f"{number:032x}"), ruling, due_ms=NOW))])
+    states = [Reader(file).letter(f"{number:032x}", EVERYTHING)[0]["state"] for number in range(2)]
+    assert states == ["released", "retrying"]
+
+
 def test_a_failed_transaction_leaves_nothing(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(1))])
     store._connection.execute("DROP TABLE bodies")
