@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.attending import NO_LIMIT
+from dlx_router.core.attending import NO_LIMIT, QueueFacts, remedy
 from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt
 from dlx_router.service.redrive.returns import Returns, returns_of
 from tests.conftest import ROUTERS
@@ -22,6 +22,7 @@ from tools import brokers
 
 LIMIT: Final = 8
 N: Final = 20
+BOUND: Final = remedy(QueueFacts("quorum", {"x-delivery-limit": 1}), (4, 0))
 NAMES: Final = ("bind", "late", "near")  # a queue of each scene
 POLICIES: Final = "version: 1\npolicies:\n" + "".join(
     f"  - {{name: {name}, queue: {name}, definition: {{max-delivery-attempts: 1, dead-letter-exchange: '', "
@@ -93,7 +94,7 @@ def test_a_task_that_is_interrupted_again_and_again_stops_long_before_the_limit(
         if not is_free(shop):
             stopped = shop.ends(task, "stopped", 60)
             assert f"returned {LIMIT // 2} times" in stopped["why"]
-            assert f"more than {LIMIT} times: raise its delivery-limit" in stopped["why"]
+            assert f"more than {LIMIT} times: {BOUND}, and resume" in stopped["why"]
             eventually(lambda: shop.amqp.depth(queue) == N)
     if not is_free(shop):
         shop.call("POST", f"/{task}/resume")
@@ -132,7 +133,12 @@ def test_a_letter_near_the_limit_that_cannot_go_is_parked_and_not_returned(shop:
     ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, (4, 0), Returns()),
     ({"type": "quorum", "arguments": {"x-delivery-limit": NO_LIMIT}}, (3, 13), Returns()),
     ({"type": "quorum", "effective_policy_definition": {"delivery-limit": 5}}, (3, 13), Returns(5, 2, is_free=False)),
-    ({"type": "quorum", "arguments": {"x-delivery-limit": 1}}, (4, 0), Returns(1, 1, is_free=False)),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": 1}}, (4, 0), Returns(1, 1, is_free=False, remedy=BOUND)),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": 5}, "effective_policy_definition": {"delivery-limit": -1}},
+     (4, 0), Returns(5, 2, is_free=False, remedy=BOUND)),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, (3, 10),
+     Returns(0, 1, is_free=False, remedy=BOUND)),
+    ({"node": "it is down"}, (4, 0), Returns(20, 2, is_free=False)),
     ({}, (3, 13), Returns(None, 2, is_free=False)),
     ({}, (4, 0), Returns(20, 2, is_free=False)),
 ])  # fmt: skip

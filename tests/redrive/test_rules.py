@@ -42,28 +42,37 @@ HOMELESS: Final = letter(state="parked", last_death_ms=1, history=(), reason="un
 
 
 @pytest.mark.parametrize(
-    ("kind", "version", "limit", "known", "expected"),
+    ("kind", "version", "argument", "policy", "expected"),
     [
-        ("classic", (3, 10), None, True, Holding.GIVE_BACK),
-        ("classic", (4, 0), 20, True, Holding.GIVE_BACK),
-        ("quorum", (3, 10), None, True, Holding.GIVE_BACK),
-        ("quorum", (3, 10), 5, True, Holding.ASIDE),
-        ("quorum", (3, 10), 2_147_483_647, True, Holding.GIVE_BACK),
-        ("quorum", (4, 0), None, True, Holding.ASIDE),
-        ("quorum", (4, 0), -1, True, Holding.GIVE_BACK),
-        ("quorum", (4, 3), 1, True, Holding.GIVE_BACK),
-        (None, (4, 0), None, False, Holding.ASIDE),
-        (None, (4, 3), None, False, Holding.GIVE_BACK),
+        ("classic", (3, 10), None, None, Holding.GIVE_BACK),
+        ("classic", (4, 0), 20, None, Holding.GIVE_BACK),
+        ("quorum", (3, 10), None, None, Holding.GIVE_BACK),
+        ("quorum", (3, 10), 5, None, Holding.ASIDE),
+        ("quorum", (3, 10), -1, None, Holding.ASIDE),
+        ("quorum", (3, 10), 2_147_483_647, None, Holding.GIVE_BACK),
+        ("quorum", (4, 0), None, None, Holding.ASIDE),
+        ("quorum", (4, 0), -1, None, Holding.GIVE_BACK),
+        ("quorum", (4, 0), 5, -1, Holding.ASIDE),
+        ("quorum", (4, 0), -1, 5, Holding.ASIDE),
+        ("quorum", (4, 0), None, -1, Holding.GIVE_BACK),
+        ("quorum", (4, 0), 2_147_483_647, -1, Holding.GIVE_BACK),
+        ("quorum", (4, 3), 1, None, Holding.GIVE_BACK),
+        (None, (4, 0), None, None, Holding.ASIDE),
+        (None, (4, 3), None, None, Holding.GIVE_BACK),
     ],
 )
 def test_a_look_never_counts_where_it_could_end_a_letter(
-    kind: str | None,
-    version: tuple[int, int],
-    limit: int | None,
-    known: bool,  # noqa: FBT001 - a column of the table
-    expected: Holding,
+    kind: str | None, version: tuple[int, int], argument: int | None, policy: int | None, expected: Holding
 ) -> None:
-    assert holding(kind, version, limit, limit_known=known) is expected
+    """With a policy of -1 and an argument of 5 the broker ends what was returned five times: so a look counted."""
+    facts = {
+        "type": kind,
+        "arguments": {} if argument is None else {"x-delivery-limit": argument},
+        "effective_policy_definition": {} if policy is None else {"delivery-limit": policy},
+    }
+    assert holding(facts, version) is expected
+    if kind is None:
+        assert holding({}, version) is expected
 
 
 @pytest.mark.parametrize(("elapsed", "expected"), [(0, 1), (9.9, 1), (10, 10), (25, 50), (30, 50), (1e6, 50)])

@@ -16,12 +16,13 @@ class Returns(NamedTuple):
     """Of one queue. `limit`: what was returned more often the broker ends, None: nothing, as far as anybody knows.
 
     `most`: a letter that was returned so often is returned no more by a task that goes on by itself, None: any number.
-    `is_free`: a nack is no return.
+    `is_free`: a nack is no return. `remedy`: what an operator can do about the limit.
     """
 
     limit: int | None = None
     most: int | None = None
     is_free: bool = True
+    remedy: str = attending.RAISE
 
     @property
     def are_counted(self) -> bool:
@@ -47,15 +48,21 @@ class Returns(NamedTuple):
         limit = "its delivery-limit (which is not known)" if self.limit is None else f"{self.limit} times"
         return (
             f"letters of {queue!r} were returned {count} times, and the broker ends what is returned more than {limit}"
-            ": raise its delivery-limit by a policy, and resume once what interrupted the task is mended"
+            f": {self.remedy}, and resume once what interrupted the task is mended"
         )
+
+
+def limits_of(facts: Mapping[str, Any]) -> QueueFacts:
+    """What of the management API's answer says how many returns letters of a queue survive; nothing: as if quorum."""
+    arguments, policy = facts.get("arguments") or {}, facts.get("effective_policy_definition") or {}
+    return QueueFacts(str(facts.get("type", "quorum")), arguments, policy)
 
 
 def returns_of(facts: Mapping[str, Any], version: tuple[int, ...]) -> Returns:
     """What holds for a queue of which the management API tells this; nothing: it may be a quorum queue."""
     is_free = version >= attending.RETURNS_FREE_SINCE
-    if not facts:
+    if facts.get("type") is None:
         return Returns(attending.unknown_limit(version), UNKNOWN_MOST, is_free)
-    arguments, policy = facts.get("arguments") or {}, facts.get("effective_policy_definition") or {}
-    limit = attending.delivery_limit(QueueFacts(str(facts.get("type")), arguments, policy), version)
-    return Returns() if limit is None else Returns(limit, max(limit // 2, 1), is_free)
+    known = limits_of(facts)
+    limit, remedy = attending.delivery_limit(known, version), attending.remedy(known, version)
+    return Returns() if limit is None else Returns(limit, max(limit // 2, 1), is_free, remedy)
