@@ -23,7 +23,7 @@ from tools import brokers
 LIMIT: Final = 8
 N: Final = 20
 BOUND: Final = remedy(QueueFacts("quorum", {"x-delivery-limit": 1}), (4, 0))
-NAMES: Final = ("bind", "late", "near")  # a queue of each scene
+NAMES: Final = ("bind", "late", "near", "refused")  # a queue of each scene
 POLICIES: Final = "version: 1\npolicies:\n" + "".join(
     f"  - {{name: {name}, queue: {name}, definition: {{max-delivery-attempts: 1, dead-letter-exchange: '', "
     f"dead-letter-routing-key: {name}.dead}}}}\n"
@@ -123,6 +123,22 @@ def test_a_letter_near_the_limit_that_cannot_go_is_parked_and_not_returned(shop:
     assert (parked.body, record(parked)["state"], record(parked)["redrives"]) == (letter.body, "parked", 0)
     [event] = [event for event in stream.events(shop.vhost.amqp_url) if event["kind"] == "parked"]
     assert (event["id"], event["redrive_id"]) == (record(parked)["id"], task)
+
+
+def test_a_letter_near_the_limit_is_parked_where_the_broker_refuses_the_destination(shop: Shop) -> None:
+    """Its channel was closed, so nothing was parked: each start stopped there and returned all, until none was left."""
+    shop.amqp.channel.exchange_declare("closed", internal=True)
+    queue = poured(shop, "refused", 2, "refused", delivery_limit=4)
+    letter = shop.amqp.get(queue)
+    assert letter is not None
+    letter.requeue()
+    eventually(lambda: shop.amqp.depth(queue) == 2)
+    stopped = shop.ends(shop.start(queue, to={"exchange": "closed", "routing_key": "k"}), "stopped")
+    assert "the broker refuses the destination" in stopped["why"]
+    if not is_free(shop):
+        assert stopped["why"].endswith("1 were near the delivery-limit of their queue, and are in parking")
+        assert shop.amqp.take(PARKING).body == letter.body
+    eventually(lambda: shop.amqp.depth(queue) == (2 if is_free(shop) else 1))
 
 
 @pytest.mark.parametrize(("facts", "version", "expected"), [

@@ -73,7 +73,7 @@ class Sender:
         self.rests()
 
     async def close(self) -> None:
-        """Send no more: for who goes on with the connection."""
+        """Send no more: for who goes on with the connection. Copies that were not answered are in doubt."""
         await self._publisher.close()
 
     @property
@@ -189,6 +189,8 @@ class Sender:
     def _in_doubt(self, jobs: list[Job], error: Exception) -> None:
         self.pending -= len(jobs)
         self.flying -= len(jobs)
+        for job in jobs:
+            job.copy = None  # it may be nowhere
         if isinstance(error, ChannelClosed):
             self.failure = Stopped(f"the broker refuses the destination: {error}; what was not sent stays")
         else:

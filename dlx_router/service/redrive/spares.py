@@ -40,9 +40,18 @@ class Near(NamedTuple):
 
     @property
     def goes_back(self) -> bool:
-        """Whether nothing was done about it: no copy, no event."""
-        untouched = self.job is None or (self.job.copy is None and not self.job.batches)
-        return untouched and self.consumer.is_open
+        """Whether it would be given back: nobody knows of a copy. One in doubt may be twice, and not be lost."""
+        return not self.is_sent and not self.is_flying and self.consumer.is_open
+
+    @property
+    def is_flying(self) -> bool:
+        """Whether its copy is published and not answered."""
+        return not self.is_sent and self.job is not None and self.job.copy is not None
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether its copy has arrived: then it has an event, too."""
+        return self.job is not None and bool(self.job.batches)
 
 
 class Spares:
@@ -56,6 +65,11 @@ class Spares:
     def keep(self, near: Near) -> None:
         """It must not go back."""
         self._kept.append(near)
+
+    @property
+    def are_flying(self) -> bool:
+        """Whether any of them has a copy that is not answered: its publisher must end before it can be parked."""
+        return any(near.is_flying for near in self._kept)
 
     async def park(self, out: Link, until_s: Callable[[], float]) -> int:
         """How many are in parking now. What the broker takes from nobody goes back after all."""

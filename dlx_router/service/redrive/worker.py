@@ -280,7 +280,9 @@ class TaskWorker:
         begun = time.monotonic()
         while self._sender.pending and self._sender.is_open and time.monotonic() < self._patient_until(begun):
             await self._rest()
-        if self._sender.is_open:
+        if self._out.is_open and self._context.journal.is_working:  # the sender's channel may have been closed
+            if self._spares.are_flying:
+                await self._sender.close()
             self.counters.parked += await self._spares.park(self._out, partial(self._patient_until, time.monotonic()))
         self._todo.clear()
         self._given_back = 0
