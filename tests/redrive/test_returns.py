@@ -1,6 +1,7 @@
 """Quorum queues that end what is returned too often: no task brings a letter there, however often it is interrupted."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.attending import NO_LIMIT, QueueFacts, remedy
 from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt
-from dlx_router.service.redrive.returns import Returns, returns_of
+from dlx_router.service.redrive.returns import ASK, Returns, returns_of
 from tests.conftest import ROUTERS
 from tests.journal import stream
 from tests.redrive.conftest import Shop
@@ -23,7 +24,7 @@ from tools import brokers
 LIMIT: Final = 8
 N: Final = 20
 BOUND: Final = remedy(QueueFacts("quorum", {"x-delivery-limit": 1}), (4, 0))
-NAMES: Final = ("bind", "late", "near", "refused")  # a queue of each scene
+NAMES: Final = ("bind", "late", "near", "refused", "gone")  # a queue of each scene
 POLICIES: Final = "version: 1\npolicies:\n" + "".join(
     f"  - {{name: {name}, queue: {name}, definition: {{max-delivery-attempts: 1, dead-letter-exchange: '', "
     f"dead-letter-routing-key: {name}.dead}}}}\n"
@@ -44,6 +45,20 @@ def shop(_shared: Any, request: pytest.FixtureRequest) -> Iterator[Shop]:
     request.node.stash[ROUTERS] = [router]
     with Client(vhost.amqp_url) as client:
         yield Shop(vhost, client, router)
+
+
+@pytest.fixture
+def unknowing(broker: brokers.Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """As `shop`, and nobody tells the router what limits queues have."""
+    with begun(broker, tmp_path, POLICIES, env={"MANAGEMENT_URL": ""}) as (vhost, router):
+        request.node.stash[ROUTERS] = [router]
+        with Client(vhost.amqp_url) as client:
+            yield Shop(vhost, client, router)
+
+
+def unknown(limit: int | None) -> Returns:
+    """What is believed of a queue of which nobody tells the limit, where a nack is a return."""
+    return Returns(limit, 2, is_free=False, remedy=ASK, is_known=False)
 
 
 def is_free(shop: Shop) -> bool:
@@ -141,6 +156,19 @@ def test_a_letter_near_the_limit_is_parked_where_the_broker_refuses_the_destinat
     eventually(lambda: shop.amqp.depth(queue) == (2 if is_free(shop) else 1))
 
 
+def test_tasks_that_people_start_do_not_bring_a_letter_to_a_limit_that_nobody_tells(unknowing: Shop) -> None:
+    """Of a queue with a limit of 3 the fourth task ended all letters that could not be sent."""
+    queue = poured(unknowing, "gone", 2, "nowhere", delivery_limit=3)
+    whys = [unknowing.ends(unknowing.start(queue))["why"] for _ in range(5)]
+    assert all("'nowhere' does not exist" in why for why in whys[:2])
+    assert "parking" not in "".join(whys[:2])
+    parked = 0 if is_free(unknowing) else 2
+    eventually(lambda: unknowing.amqp.depth(queue) == 2 - parked)
+    if parked:
+        assert whys[2].endswith("2 were near the delivery-limit of their queue, and are in parking")
+        assert {unknowing.amqp.take(PARKING).body for _ in range(2)} == {b"nowhere 0", b"nowhere 1"}
+
+
 @pytest.mark.parametrize(("facts", "version", "expected"), [
     ({"type": "classic"}, (4, 0), Returns()),
     ({"type": "quorum"}, (3, 13), Returns()),
@@ -154,9 +182,10 @@ def test_a_letter_near_the_limit_is_parked_where_the_broker_refuses_the_destinat
      (4, 0), Returns(5, 2, is_free=False, remedy=BOUND)),
     ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, (3, 10),
      Returns(0, 1, is_free=False, remedy=BOUND)),
-    ({"node": "it is down"}, (4, 0), Returns(20, 2, is_free=False)),
-    ({}, (3, 13), Returns(None, 2, is_free=False)),
-    ({}, (4, 0), Returns(20, 2, is_free=False)),
+    ({"node": "it is down"}, (4, 0), unknown(20)),
+    ({}, (3, 13), unknown(None)),
+    ({}, (4, 0), unknown(20)),
+    ({}, (4, 3), unknown(20)._replace(is_free=True)),
 ])  # fmt: skip
 def test_how_often_letters_of_a_queue_may_be_returned(
     facts: dict[str, Any], version: tuple[int, int], expected: Returns
@@ -182,11 +211,25 @@ def test_no_task_lets_the_broker_end_a_letter_by_its_limit(limit: int, count: in
 
 
 def test_who_knows_no_limit_returns_a_letter_twice_by_itself() -> None:
-    unknown = returns_of({}, (3, 13))
-    assert [unknown.are_spent(count, goes_on=True) for count in (0, 1, 2)] == [False, False, True]
-    assert not unknown.are_spent(100, goes_on=False)
-    assert "which is not known" in unknown.why_not("q", 2)
+    returns = returns_of({}, (3, 13))
+    assert [returns.are_spent(count, goes_on=True) for count in (0, 1, 2)] == [False, False, True]
+    assert not returns.are_spent(100, goes_on=False)
+    assert "which is not known): set MANAGEMENT_URL" in returns.why_not("q", 2)
+    assert "which is not known): set MANAGEMENT_URL" in returns_of({}, (4, 3)).why_not("q", 2)
     assert not Returns().are_counted
+
+
+@given(st.integers(2, 60), st.sampled_from([(3, 10), (3, 13), (4, 0), (4, 2)]), st.integers(1, 100))
+def test_no_task_that_people_start_lets_the_broker_end_a_letter_by_a_limit_that_nobody_tells(
+    limit: int, version: tuple[int, int], starts: int
+) -> None:
+    """Each night one takes all, and a letter whose failed queue is gone stays: at start N + 1 the limit N ended it."""
+    returns = returns_of({}, version)
+    for count in range(starts):
+        assert not returns.are_spent(count, goes_on=False)
+        if returns.is_near(count):
+            return  # it goes to parking
+        assert count < limit, "the broker ends it as it goes back"
 
 
 @pytest.mark.parametrize(("count", "by_itself", "asked"), [
