@@ -24,7 +24,7 @@ from tools import brokers
 LIMIT: Final = 8
 N: Final = 20
 BOUND: Final = remedy(QueueFacts("quorum", {"x-delivery-limit": 1}), (4, 0))
-NAMES: Final = ("bind", "late", "near", "refused", "gone")  # a queue of each scene
+NAMES: Final = ("bind", "late", "near", "refused", "gone", "moved")  # a queue of each scene
 POLICIES: Final = "version: 1\npolicies:\n" + "".join(
     f"  - {{name: {name}, queue: {name}, definition: {{max-delivery-attempts: 1, dead-letter-exchange: '', "
     f"dead-letter-routing-key: {name}.dead}}}}\n"
@@ -156,6 +156,24 @@ def test_a_letter_near_the_limit_is_parked_where_the_broker_refuses_the_destinat
     eventually(lambda: shop.amqp.depth(queue) == (2 if is_free(shop) else 1))
 
 
+def test_returns_in_another_queue_are_none_here(shop: Shop) -> None:
+    """On 4.0 they are shown until the first return here: where a limit ended a task, harmless letters were parked."""
+    queue = poured(shop, "moved", 0, "moved", delivery_limit=8)
+    arguments = {"dead_letter_exchange": "", "dead_letter_routing_key": queue, "delivery_limit": 12}
+    shop.amqp.queue("moved", "quorum", **arguments)
+    for number in range(3):
+        shop.amqp.publish(f"m{number}", key="moved")
+        for _ in range(13):
+            shop.amqp.await_message("moved").put_back()
+    eventually(lambda: shop.amqp.depth(queue) == 3)
+    if is_free(shop):
+        return  # there they count in this queue too
+    done = shop.ends(shop.start(queue, limit=1))
+    assert (done["counts"]["sent"], done["why"]) == (1, "")
+    eventually(lambda: shop.amqp.depth(queue) == 2)
+    assert [shop.amqp.take(queue).headers.get("x-delivery-count") for _ in range(2)] == [1, 1]
+
+
 def test_tasks_that_people_start_do_not_bring_a_letter_to_a_limit_that_nobody_tells(unknowing: Shop) -> None:
     """Of a queue with a limit of 3 the fourth task ended all letters that could not be sent."""
     queue = poured(unknowing, "gone", 2, "nowhere", delivery_limit=3)
@@ -230,6 +248,21 @@ def test_no_task_that_people_start_lets_the_broker_end_a_letter_by_a_limit_that_
         if returns.is_near(count):
             return  # it goes to parking
         assert count < limit, "the broker ends it as it goes back"
+
+
+@pytest.mark.parametrize(("facts", "version", "shown", "here"), [
+    ({"type": "quorum"}, (4, 0), 20, 20),
+    ({"type": "quorum"}, (4, 0), 21, 0),
+    ({"type": "quorum"}, (4, 2), 100, 0),
+    ({"type": "quorum"}, (4, 3), 21, 21),  # the next lost connection ends it
+    ({"type": "quorum", "arguments": {"x-delivery-limit": 5}}, (3, 13), 6, 0),
+    ({"type": "quorum"}, (3, 13), 6, 6),
+    ({}, (4, 0), 21, 21),  # its limit may be 30
+])  # fmt: skip
+def test_more_returns_than_the_limit_were_in_another_queue(
+    facts: dict[str, Any], version: tuple[int, int], shown: int, here: int
+) -> None:
+    assert returns_of(facts, version).here(shown) == here
 
 
 @pytest.mark.parametrize(("count", "by_itself", "asked"), [

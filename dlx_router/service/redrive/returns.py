@@ -32,6 +32,16 @@ class Returns(NamedTuple):
         """Whether anything depends on how often a letter was returned."""
         return self.most is not None
 
+    def here(self, shown: int) -> int:
+        """How often a letter was returned in this queue that shows so many returns.
+
+        On 4.0 to 4.2 it shows those of the quorum queue that it came from until its first return here, and the broker
+        counts these from 0 (`rabbit_fifo_client:add_delivery_count_header`, `rabbit_fifo:return_one`). More than the
+        limit are surely those: no letter of this queue lives to have them.
+        """
+        is_others = self.is_known and not self.is_free and self.limit is not None and shown > self.limit
+        return 0 if is_others else shown
+
     def is_near(self, count: int) -> bool:
         """Whether a letter that was returned so often must not be given back: it goes to parking."""
         return not self.is_free and self._is_near(count)

@@ -26,6 +26,7 @@ from dlx_router.telemetry.logs import log
 from dlx_router.wire import frames
 
 LOOK_S: Final = 0.02
+LEAST_KEPT: Final = 100  # with fewer nobody looks which of them are sent
 FATE: Final = "in parking: their queue ends what is returned so often"
 
 
@@ -61,10 +62,14 @@ class Spares:
         self._task_id, self._context, self._ways = task_id, context, ways
         self._spec = replace(spec, kind=Kind.PARK, to=None)
         self._kept: list[Near] = []
+        self._many = LEAST_KEPT
 
     def keep(self, near: Near) -> None:
-        """It must not go back."""
+        """It must not go back. What is sent meanwhile is forgotten, or its body would stay until the look ends."""
         self._kept.append(near)
+        if len(self._kept) > self._many:
+            self._kept = [kept for kept in self._kept if not kept.is_sent]
+            self._many = max(2 * len(self._kept), LEAST_KEPT)
 
     @property
     def are_flying(self) -> bool:

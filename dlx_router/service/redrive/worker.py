@@ -323,7 +323,7 @@ class TaskWorker:
         returns = self._bounds.returns
         if not returns.are_counted:
             return False
-        count = decoder.returns(delivery)
+        count = returns.here(decoder.returns(delivery))
         if returns.are_spent(count, goes_on=self._goes_on):
             self._sender.failure = Stopped(returns.why_not(self.task.spec.queue, count))
         return returns.is_near(count)
