@@ -189,6 +189,9 @@ class TaskWorker:
             if await self._is_full() or (self._sifting and self._has_held_enough(limit, now, sent)):
                 return None
             self._check_export()
+            if self._spares.are_large:
+                until_s = partial(self._patient_until, now)
+                self.counters.parked += await self._spares.park_staying(self._out, until_s)
             await self._rest()
 
     def _has_held_enough(self, limit: HoldLimit, now: float, sent_before: int) -> bool:
@@ -336,7 +339,7 @@ class TaskWorker:
         else:
             self.counters.meant()
             self._todo.put(job := self._copies.job(consumer, envelope.delivery, letter, envelope))
-            if self._sifting and self._todo.is_full:  # else the prefetch bounds it
+            if self._todo.is_full:
                 self._scan.pause(paused=True)
             return job
         return None
@@ -362,11 +365,12 @@ class TaskWorker:
         room = room if allowed is None else min(room, allowed)
         if room <= 0 or self._scan.is_changing:
             return
+        room = self._todo.fitting(room, self._sender.room_bytes)
         for _ in range(self._pace.take(now, room)):
             if not await self._depths.admits(self._todo.first, self._sender.pending, now):
                 return
             job = self._todo.next()
-            if self._sifting and self._todo.has_room:
+            if self._todo.has_room:
                 self._scan.pause(paused=False)
             await self._sender.send(job)
 
