@@ -15,7 +15,7 @@ from tests.conftest import ROUTERS
 from tests.journal import stream
 from tests.redrive.conftest import Shop
 from tests.support.asleep import asleep
-from tests.support.bulk import DIED, PARKING, pour, record
+from tests.support.bulk import DIED, PARKING, pour, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.scene import begun
@@ -24,7 +24,7 @@ from tools import brokers
 LIMIT: Final = 8
 N: Final = 20
 BOUND: Final = remedy(QueueFacts("quorum", {"x-delivery-limit": 1}), (4, 0))
-NAMES: Final = ("bind", "late", "near", "refused", "gone", "moved")  # a queue of each scene
+NAMES: Final = ("bind", "late", "near", "refused", "gone", "moved", "few")  # a queue of each scene
 POLICIES: Final = "version: 1\npolicies:\n" + "".join(
     f"  - {{name: {name}, queue: {name}, definition: {{max-delivery-attempts: 1, dead-letter-exchange: '', "
     f"dead-letter-routing-key: {name}.dead}}}}\n"
@@ -172,6 +172,16 @@ def test_returns_in_another_queue_are_none_here(shop: Shop) -> None:
     assert (done["counts"]["sent"], done["why"]) == (1, "")
     eventually(lambda: shop.amqp.depth(queue) == 2)
     assert [shop.amqp.take(queue).headers.get("x-delivery-count") for _ in range(2)] == [1, 1]
+
+
+def test_a_limit_of_one_letter_returns_few_others(shop: Shop) -> None:
+    """It took 1,000 letters and returned 999, at each start: behind seventeen such tasks the next parked them."""
+    queue, limit = poured(shop, "few", 300, "few", delivery_limit=8), 1
+    done = shop.ends(shop.start(queue, limit=limit))
+    assert (done["counts"]["sent"], done["why"]) == (limit, "")
+    eventually(lambda: shop.amqp.depth(queue) == 299)
+    counts = [letter.headers.get("x-delivery-count", 0) for letter in take_many(shop.amqp, queue, 299)]
+    assert sum(counts) == counts.count(1) <= (0 if is_free(shop) else 101)
 
 
 def test_tasks_that_people_start_do_not_bring_a_letter_to_a_limit_that_nobody_tells(unknowing: Shop) -> None:

@@ -49,6 +49,7 @@ TICK_S: Final = 0.02
 HALTED_S: Final = 1.0
 PATIENCE_S: Final = 10.0
 NACKS_KEEP_ORDER: Final = (4, 0)
+SPARE: Final = 100  # letters that are held besides those that may be sent: some stay
 GONE_S: Final = 5.0  # behind two heartbeats the broker has ended a connection that is dead
 
 
@@ -159,7 +160,7 @@ class TaskWorker:
         expected = max(await depth_of(self._context, self.task.spec.queue), self._given_back)
         self.counters.begin(expected, anew=self._is_once)
         self._later = False
-        self._prefetch = MAX_HELD if self._sifting else min(self._todo.most, WINDOW)
+        self._prefetch = self._most_held()
         self._scan = Scan(self._link, self.task.spec.queue, self._prefetch, self._take)
         self._sender.rests()
         await self._scan.start()
@@ -168,6 +169,14 @@ class TaskWorker:
             return await self._working(expected)
         finally:
             await self._finish()
+
+    def _most_held(self) -> int:
+        """How many letters this look may hold. Where what goes back is a return, few that are not sent."""
+        if self._sifting:
+            return MAX_HELD
+        most, allowed = min(self._todo.most, WINDOW), self._allowed()
+        returns = self._bounds.returns
+        return most if allowed is None or returns.is_free else min(most, max(allowed, 0) + SPARE)
 
     async def _working(self, expected: int) -> End | None:
         look = ScanPass(expected, partial(ready_in, self._context, self.task.spec.queue))
