@@ -9,6 +9,7 @@ from dlx_router.redrive.task import KINDS, Canary, Kind, State, Task
 DEAD: Final = frozenset({"dead_lettered", "parked", "quarantined"})
 SENT: Final = frozenset(KINDS.values())
 REDRIVEN: Final = KINDS[Kind.REDRIVE]
+PARKED: Final = KINDS[Kind.PARK]
 CANARY: Final = "canary: "  # how an objection begins
 _MOST_EARLY: Final = 10_000  # deaths that are told before it is known that their letters were sent: by milliseconds
 
@@ -79,14 +80,23 @@ class Sent:
     """Which letters one task has sent, a number each: they may be millions. Events may come twice."""
 
     def __init__(self, task_id: str, kind: Kind) -> None:
-        """`kind`: what the task does; what it did to a letter instead is not counted. An export sends none."""
+        """`kind`: what the task does; what it parked instead is counted apart. An export sends none."""
         self._task_id, self._kind = task_id, KINDS.get(kind, "")
         self._keys: set[int] = set()
+        self._parked: set[int] = set()
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take an event of the journal into account."""
-        if event.get("redrive_id") == self._task_id and event.get("kind") == self._kind:
-            self._keys.add(hash((str(event.get("id", "")), str(event.get("failed_queue", "")))))
+        kind = event.get("kind")
+        if event.get("redrive_id") != self._task_id or kind not in {self._kind, PARKED}:
+            return
+        keys = self._keys if kind == self._kind else self._parked
+        keys.add(hash((str(event.get("id", "")), str(event.get("failed_queue", "")))))
+
+    @property
+    def parked(self) -> int:
+        """Different letters that it brought to parking though that is not what it does."""
+        return len(self._parked)
 
     @property
     def count(self) -> int:

@@ -133,6 +133,7 @@ def test_a_letter_near_the_limit_that_cannot_go_is_parked_and_not_returned(shop:
         eventually(lambda: shop.amqp.depth(queue) == 2)
         return
     assert done["why"].endswith("1 were near the delivery-limit of their queue, and are in parking")
+    assert done["counts"]["parked"] == 1
     eventually(lambda: shop.amqp.depth(queue) == 1)
     parked = shop.amqp.take(PARKING)
     assert (parked.body, record(parked)["state"], record(parked)["redrives"]) == (letter.body, "parked", 0)
@@ -153,6 +154,9 @@ def test_a_letter_near_the_limit_is_parked_where_the_broker_refuses_the_destinat
     if not is_free(shop):
         assert stopped["why"].endswith("1 were near the delivery-limit of their queue, and are in parking")
         assert shop.amqp.take(PARKING).body == letter.body
+        assert shop.call("POST", f"/{stopped['id']}/cancel").json()["why"].startswith("1 were near"), (
+            "it lies there still"
+        )
     eventually(lambda: shop.amqp.depth(queue) == (2 if is_free(shop) else 1))
 
 

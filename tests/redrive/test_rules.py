@@ -33,6 +33,7 @@ from dlx_router.redrive.task import (
     of_document,
 )
 from dlx_router.service.redrive.binding_facts import Holding, holding
+from dlx_router.service.redrive.counters import Counters
 from dlx_router.service.redrive.task_log import MAX_KEPT, TaskLog
 from tests.core.core_samples import death, letter
 
@@ -214,6 +215,30 @@ def test_what_was_sent_is_counted_as_by_a_flock_without_what_was_parked_instead(
         if event["kind"] != "parked":
             flock.hear(event)
     assert sent.count == flock.sent
+    parked = {(event["id"], event["failed_queue"]) for event in events if event["kind"] == "parked"}
+    assert sent.parked <= len(parked)
+    own = Sent("t1", Kind.PARK)
+    for event in events:
+        own.hear(event)
+    assert (own.count, own.parked) == (sent.parked, 0), "that is what it does"
+
+
+@given(st.integers(0, 5), st.sampled_from(["", "others consume the queue (1), and may hold letters of it"]))
+def test_what_a_task_parked_is_known_to_the_next_run_and_said_however_it_ends(parked: int, why: str) -> None:
+    """After a pause, an interruption or another leader it was `done` and said nothing of letters in parking."""
+    first = Counters(Counts(sent=7))
+    first.begin(10, anew=False)
+    first.parked(parked)
+    stored = of_document(json.loads(json.dumps(replace(TASK, counts=first.counts).to_document())))
+    second = Counters(stored.counts)
+    for anew in (False, True):
+        second.begin(5, anew=anew)
+        assert second.counts.parked == parked
+        assert second.counts.explained(why).startswith(why)
+        assert (f"{parked} were near" in second.counts.explained(why)) == bool(parked)
+    older = stored.to_document()
+    older["counts"] = {name: value for name, value in older["counts"].items() if name != "parked"}
+    assert of_document(older).counts.parked == 0
 
 
 def test_what_was_sent_takes_little_memory_a_letter() -> None:

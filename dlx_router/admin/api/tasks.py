@@ -124,7 +124,8 @@ class NewEdit(BaseModel):
 class Counts(BaseModel):
     """Messages: looked at in this look, sent in all; of those that stay: letters, unreadable ones, what never died.
 
-    `meant`: sent before this look, or found to be meant in it; `expected`: what lay in the queue as it began.
+    `meant`: sent before this look, or found to be meant in it; `expected`: what lay in the queue as it began; `parked`:
+    in all, what was near the delivery limit of its queue and went to parking instead of back.
     """
 
     seen: int
@@ -134,6 +135,7 @@ class Counts(BaseModel):
     not_letters: int
     meant: int
     expected: int
+    parked: int = 0
 
 
 class Meant(BaseModel):

@@ -151,7 +151,9 @@ class TaskRunner:
                 continue
             if state is None:
                 return
-            task = changed(self._task_log.tasks[task_id], state, wall_ms(), why)
+            task = self._task_log.tasks[task_id]
+            why = why if state in AT_WORK else task.counts.explained(why)
+            task = changed(task, state, wall_ms(), why)
             await self._store(task, context)
             if state not in AT_WORK:
                 self._edits.pop(task_id, None)
@@ -177,7 +179,8 @@ class TaskRunner:
         return ""
 
     async def _stop(self, task_id: str, why: str, context: TaskContext) -> None:
-        await self._store(changed(self._task_log.tasks[task_id], State.STOPPED, wall_ms(), why), context)
+        task = self._task_log.tasks[task_id]
+        await self._store(changed(task, State.STOPPED, wall_ms(), task.counts.explained(why)), context)
 
     async def _store(self, task: Task, context: TaskContext) -> None:
         """The journal has it. NotLeader where we lead no more; what else keeps it from being told passes."""
@@ -201,10 +204,10 @@ class TaskRunner:
     async def _recount(self, task_id: str, context: TaskContext) -> None:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
         async with context.reading("recount") as link:
-            sent = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
+            sent, parked = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
         task = self._task_log.tasks[task_id]
-        if sent > task.counts.sent:
-            self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=sent))
+        counts = replace(task.counts, sent=max(sent, task.counts.sent), parked=max(parked, task.counts.parked))
+        self._task_log.tasks[task_id] = replace(task, counts=counts)
 
     async def _step(self, task_id: str, context: TaskContext, attempt: Attempt) -> tuple[State | None, str]:
         """Work, or watch the canary; → the next state. None: told to end."""
@@ -224,7 +227,7 @@ class TaskRunner:
         try:
             end = await worker.run()
         except Stopped as error:
-            return State.STOPPED, "; ".join([str(error), *worker.counters.notes])
+            return State.STOPPED, str(error)
         finally:
             progress.cancel()
             self._note(task_id, worker)

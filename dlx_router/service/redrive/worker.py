@@ -200,7 +200,7 @@ class TaskWorker:
             self._check_export()
             if self._spares.are_large:
                 until_s = partial(self._patient_until, now)
-                self.counters.parked += await self._spares.park_staying(self._out, until_s)
+                self.counters.parked(await self._spares.park_staying(self._out, until_s))
             await self._rest()
 
     def _has_held_enough(self, limit: HoldLimit, now: float, sent_before: int) -> bool:
@@ -295,7 +295,8 @@ class TaskWorker:
         if self._out.is_open and self._context.journal.is_working:  # the sender's channel may have been closed
             if self._spares.are_flying:
                 await self._sender.close()
-            self.counters.parked += await self._spares.park(self._out, partial(self._patient_until, time.monotonic()))
+            until_s = partial(self._patient_until, time.monotonic())
+            self.counters.parked(await self._spares.park(self._out, until_s))
         self._todo.clear()
         self._given_back = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
