@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.attending import NO_LIMIT, QueueFacts, remedy
-from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt
+from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt, Doubt
 from dlx_router.service.redrive.returns import ASK, Returns, returns_of
 from tests.conftest import ROUTERS
 from tests.journal import stream
@@ -314,3 +314,27 @@ def test_who_was_interrupted_waits_and_is_careful_until_it_sends_again(
     assert all(each.follows for each in [*seen, RESUMED, TAKEN_OVER])
     assert [each.goes_on for each in (FIRST, RESUMED, TAKEN_OVER)] == [False, False, True]
     assert (FIRST.follows, {each.pause_s for each in (FIRST, RESUMED, TAKEN_OVER)}) == (False, {0})
+
+
+@pytest.mark.parametrize(("recounts", "sent", "limit", "left"), [
+    ([], 10, 10, 0),
+    ([(10, 10)], 10, 10, 0),
+    ([(5, 10)], 10, 10, 5),  # the limit is reached: they stay
+    ([(0, 1)], 1, 1, 1),  # an edit
+    ([(5, 10)], 12, 12, 3),  # two of them were sent again
+    ([(5, 10)], 15, 15, 0),
+    ([(5, 10)], 12, 0, 0),  # without a limit all of the queue was looked through
+    ([(5, 10)], 12, 20, 0),  # as where less came than the limit lets go
+    ([(5, 10), (12, 14)], 14, 14, 5),  # three of before, and two
+    ([(0, 5000)], 5000, 5000, 1000),
+])  # fmt: skip
+def test_what_a_lost_connection_left_behind_a_limit_is_said(
+    recounts: list[tuple[int, int]], sent: int, limit: int, left: int
+) -> None:
+    """The task was `done` and said nothing, while letters that it had sent lay in their queue."""
+    doubt = Doubt()
+    for before, now in recounts:
+        doubt.recounted(before, now)
+    assert doubt.left(sent, limit) == left
+    assert doubt.explained("", sent, limit).startswith(f"up to {left} of those" if left else "")
+    assert doubt.explained("2 stay", sent, limit).startswith("2 stay")

@@ -14,7 +14,7 @@ from dlx_router.redrive.canary import objection
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed
 from dlx_router.service.redrive import replay
-from dlx_router.service.redrive.attempt import FIRST, RESUMED, TAKEN_OVER, Attempt
+from dlx_router.service.redrive.attempt import FIRST, RESUMED, TAKEN_OVER, Attempt, Doubt
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.export_stream import ExportStream
 from dlx_router.service.redrive.sender import Unconfirmed
@@ -131,12 +131,12 @@ class TaskRunner:
 
     async def _work(self, task_id: str, context: TaskContext, attempt: Attempt) -> None:
         """Until the task is over, paused, or we lead no more. What the broker does to us is tried again."""
-        counted = not attempt.goes_on
+        counted, doubt = not attempt.goes_on, Doubt()
         while self._task_log.context is context:
             sent = self._task_log.tasks[task_id].counts.sent
             try:
                 if not counted:
-                    await self._recount(task_id, context)
+                    doubt.recounted(sent, await self._recount(task_id, context))
                     counted = True
                 state, why = await self._step(task_id, context, attempt)
             except (TaskError, NotLeader):
@@ -152,7 +152,8 @@ class TaskRunner:
             if state is None:
                 return
             task = self._task_log.tasks[task_id]
-            why = why if state in AT_WORK else task.counts.explained(why)
+            if state not in AT_WORK:
+                why = task.counts.explained(doubt.explained(why, task.counts.sent, task.spec.limit))
             task = changed(task, state, wall_ms(), why)
             await self._store(task, context)
             if state not in AT_WORK:
@@ -201,13 +202,14 @@ class TaskRunner:
             return False
         return True
 
-    async def _recount(self, task_id: str, context: TaskContext) -> None:
+    async def _recount(self, task_id: str, context: TaskContext) -> int:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
         async with context.reading("recount") as link:
             sent, parked = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
         task = self._task_log.tasks[task_id]
         counts = replace(task.counts, sent=max(sent, task.counts.sent), parked=max(parked, task.counts.parked))
         self._task_log.tasks[task_id] = replace(task, counts=counts)
+        return counts.sent
 
     async def _step(self, task_id: str, context: TaskContext, attempt: Attempt) -> tuple[State | None, str]:
         """Work, or watch the canary; → the next state. None: told to end."""
@@ -218,7 +220,7 @@ class TaskRunner:
             return State.WATCHING, ""
         edit, export = self._edits.get(task_id), self._exports.get(task_id)
         if (task.spec.edit is not None and edit is None) or (exports(task) and export is None):
-            return State.STOPPED, EXPORT_LOST if exports(task) else EDIT_LOST
+            return _lost(task)
         try:
             worker = self._workers[task_id] = TaskWorker(task, context, self._holds(task.spec), edit, export, attempt)
         except TaskError as error:
@@ -289,6 +291,13 @@ async def _crashed(task: Task, context: TaskContext, error: Exception) -> str:
     window = LOOKED if context.names.is_own(task.spec.queue) else 1
     reason = await explained((context.host, context.login, context.tls), task.spec.queue, window)
     return f"{reason}; take it out, and resume"
+
+
+def _lost(task: Task) -> tuple[State, str]:
+    """How a task ends whose edit or export is not here. An edit that the journal has is done, whoever had it."""
+    if exports(task):
+        return State.STOPPED, EXPORT_LOST
+    return (State.DONE, "") if task.counts.sent else (State.STOPPED, EDIT_LOST)
 
 
 def exports(task: Task) -> bool:
