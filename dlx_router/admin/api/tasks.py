@@ -244,7 +244,7 @@ async def pause(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -
 
 @router.post("/tasks/{task_id}/resume", response_model=OneTask, responses=CONFLICT)
 async def resume(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
-    """Go on with a task that was paused or stopped; one that its canary stopped goes on without it."""
+    """Go on with a task that was paused or stopped; one that its canary stopped sends another canary first."""
     return await _change(given, who, vhost, task_id, State.RUNNING)
 
 

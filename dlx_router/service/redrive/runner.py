@@ -9,6 +9,7 @@ from typing import Any, Final
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.topology import Forbidden, TopologyError
 from dlx_router.broker.unreadable import explained
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
 from dlx_router.redrive.canary import objection
 from dlx_router.redrive.letter_edits import Edit
@@ -34,7 +35,7 @@ FATE: Final = "its letters are in their queue"
 KEPT_S: Final = 60.0  # lines of an export that is over
 EXPORT_LOST: Final = "the router ended before the export was done; its letters are in their queue; export again"
 EDIT_LOST: Final = (
-    "the router ended before the edit was done, and what it changes is kept nowhere; "
+    "what this edit changes is kept nowhere any more: its router ended, or many edits came after it; "
     "look where the letter is, and edit again"
 )
 
@@ -45,7 +46,8 @@ class TaskRunner:
     def __init__(self, task_log: TaskLog, holds: Callable[[Spec], Callable[[Letter], bool]]) -> None:
         self._task_log, self._holds = task_log, holds
         self._workers: dict[str, TaskWorker] = {}
-        self._edits: dict[str, Edit] = {}  # of tasks that change their letter; only in memory
+        # Of tasks that change their letter and may go on; only in memory.
+        self._edits: Bounded[str, Edit] = Bounded(most=1000, most_bytes=64 * MIB, weigh=lambda edit: edit.weight)
         self._exports: dict[str, ExportStream] = {}  # of exports that are not all taken
         self._running: dict[str, asyncio.Task[None]] = {}
 
@@ -92,6 +94,10 @@ class TaskRunner:
         await asyncio.gather(*running, return_exceptions=True)
         self._running.clear()
         self._workers.clear()
+
+    def forget(self, task_id: str) -> None:
+        """Nothing is kept of a task that is over for good."""
+        self._edits.forget(task_id)
 
     @property
     def at_work(self) -> list[str]:
@@ -157,7 +163,8 @@ class TaskRunner:
             task = changed(task, state, wall_ms(), why)
             await self._store(task, context)
             if state not in AT_WORK:
-                self._edits.pop(task_id, None)
+                if state is not State.STOPPED:
+                    self.forget(task_id)
                 log.info("redrive.ended", task=task_id, state=state, why=why or None, sent=task.counts.sent)
                 return
 
