@@ -7,7 +7,6 @@ from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.redrive.task import KINDS, Canary, Kind, State, Task
 
 DEAD: Final = frozenset({"dead_lettered", "parked", "quarantined"})
-SENT: Final = frozenset(KINDS.values())
 REDRIVEN: Final = KINDS[Kind.REDRIVE]
 PARKED: Final = KINDS[Kind.PARK]
 CANARY: Final = "canary: "  # how an objection begins
@@ -24,7 +23,8 @@ class _Moment(NamedTuple):
 class Flock:
     """The letters that one task sent, and those of them that died since. Events may come twice.
 
-    A person's park is no death: what a task did to a letter has the task's id. `elsewhere`: they went to another place
+    A person's park is no death: what a task did to a letter has the task's id. What it parked instead was not sent, and
+    makes the dead no smaller part. `elsewhere`: they went to another place
     than their failed queue, and die wherever that leads to. `before`: so many were sent before the canary that is
     judged, and their deaths were judged then.
 
@@ -45,8 +45,8 @@ class Flock:
         risk, kind = (key[0], "") if self._elsewhere else key, event.get("kind")
         at = _Moment(_whole(event.get("redrives")), _whole(event.get("ts_ms")))
         if event.get("redrive_id"):
-            if event["redrive_id"] == self._task_id and kind in SENT:
-                self._hear_sent(key, risk, at._replace(redrives=at.redrives if kind == REDRIVEN else 0))
+            if event["redrive_id"] == self._task_id and kind == REDRIVEN:
+                self._hear_sent(key, risk, at)
         elif kind in DEAD:
             self._hear_death(risk, at)
 
