@@ -24,9 +24,8 @@ class Flock:
     """The letters that one task sent, and those of them that died since. Events may come twice.
 
     A person's park is no death: what a task did to a letter has the task's id. What it parked instead was not sent, and
-    makes the dead no smaller part. `elsewhere`: they went to another place
-    than their failed queue, and die wherever that leads to. `before`: so many were sent before the canary that is
-    judged, and their deaths were judged then.
+    makes the dead no smaller part. `elsewhere`: they went to another place than their failed queue, and die wherever
+    that leads to. `before`: so many were sent before the canary that is judged, and their deaths were judged then.
 
     Another replica may tell a death before the router that sent the letter is sure that it did, and tells that. So the
     order of the stream does not count: a death is one of what was sent if it has its redrives, or else by its time.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlx_router.core.attending import delivery_limit, remedy
+from dlx_router.core.attending import delivery_limit
 from dlx_router.core.leases import longest_s
 from dlx_router.redrive.task import TaskError
 from dlx_router.service.redrive.binding_facts import (
@@ -18,7 +18,7 @@ from dlx_router.service.redrive.binding_facts import (
 )
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.preview import KNOWING, living
-from dlx_router.service.redrive.returns import limits_of
+from dlx_router.service.redrive.returns import limits_of, returns_of
 
 FRESH_S: Final = 30.0
 MOST: Final = 1000
@@ -66,7 +66,7 @@ def _judged(queue: str, facts: Mapping[str, Any], version: tuple[int, ...]) -> L
     if holding(facts, version) is Holding.ASIDE:
         raise TaskError(
             f"{queue!r} counts each return as a failed delivery, and could end letters that come back from a lease: "
-            f"{remedy(limits_of(facts), version)}, or set MANAGEMENT_URL where it is a classic queue"
+            f"{returns_of(facts, version).remedy}"
         )
     fatal = limit - MARGIN if kind == "quorum" and limit is not None and limit < NO_LIMIT else None
     timeout_ms, expires_ms = number_of(facts, "consumer-timeout"), number_of(facts, "expires")

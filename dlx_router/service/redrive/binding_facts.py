@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from dlx_router.broker.link import Link
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import QueueExclusive
-from dlx_router.core.attending import RETURNS_FREE_SINCE, delivery_limit, remedy
+from dlx_router.core.attending import RETURNS_FREE_SINCE, delivery_limit
 from dlx_router.core.leases import longest_s
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.returns import Returns, limits_of, returns_of
@@ -74,8 +74,8 @@ async def see_to_holding(context: TaskContext, link: Link, queue: str, *, siftin
     returns = returns_of(facts, version)
     if holding(facts, version) is Holding.ASIDE and (sifting or returns.limit == 0):
         raise Stopped(
-            f"{queue!r} counts each look as a delivery, and could end letters by it: "
-            f"{remedy(limits_of(facts), version)}, set MANAGEMENT_URL where it is a classic queue, or redrive all of it"
+            f"{queue!r} counts each look as a delivery, and could end letters by it: {returns.remedy}"
+            + (", or redrive all of it, without a limit" if returns.limit != 0 else "")
         )
     own_ms = number_of(facts, "consumer-timeout")
     return Bounds(min(MOST_S, longest_s(kind, version, timeout_ms=own_ms, expires_ms=None)), returns)

@@ -10,7 +10,7 @@ from dlx_router.core import attending
 from dlx_router.core.attending import QueueFacts
 
 UNKNOWN_MOST: Final = 2  # returns, where nobody tells the limit: by tasks that go on by themselves, or that count
-ASK: Final = "set MANAGEMENT_URL, which tells its delivery-limit"
+ASK: Final = "set MANAGEMENT_URL, which tells its type and delivery-limit"
 
 
 class Returns(NamedTuple):

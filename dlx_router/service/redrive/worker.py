@@ -198,7 +198,7 @@ class TaskWorker:
             if await self._is_full() or (self._sifting and self._has_held_enough(limit, now, sent)):
                 return None
             self._check_export()
-            if self._spares.are_large:
+            if self._spares.are_large and self._sender.room > 0:
                 until_s = partial(self._patient_until, now)
                 self.counters.parked(await self._spares.park_staying(self._out, until_s))
             await self._rest()
@@ -293,14 +293,19 @@ class TaskWorker:
         while self._sender.pending and self._sender.is_open and time.monotonic() < self._patient_until(begun):
             await self._rest()
         if self._out.is_open and self._context.journal.is_working:  # the sender's channel may have been closed
-            if self._spares.are_flying:
-                await self._sender.close()
-            until_s = partial(self._patient_until, time.monotonic())
-            self.counters.parked(await self._spares.park(self._out, until_s))
+            await self._spare(partial(self._patient_until, time.monotonic()))
         self._todo.clear()
         self._given_back = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
             self._given_back = await self._scan.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
+
+    async def _spare(self, until_s: Callable[[], float]) -> None:
+        """What must not go back goes to parking, in this time; what is published and not answered may be twice."""
+        if self._spares.are_flying:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(until_s() - time.monotonic(), 0)):
+                    await self._sender.close()
+        self.counters.parked(await self._spares.park(self._out, until_s))
 
     def _patient_until(self, begun: float) -> float:
         """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
