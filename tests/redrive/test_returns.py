@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.attending import NO_LIMIT, QueueFacts, remedy
+from dlx_router.redrive.task import Counts, Edited, Spec, State, Task
 from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt, Doubt
 from dlx_router.service.redrive.returns import ASK, Returns, returns_of
+from dlx_router.service.redrive.runner import _lost
 from tests.conftest import ROUTERS
 from tests.journal import stream
 from tests.redrive.conftest import Shop
@@ -338,3 +340,10 @@ def test_what_a_lost_connection_left_behind_a_limit_is_said(
     assert doubt.left(sent, limit) == left
     assert doubt.explained("", sent, limit).startswith(f"up to {left} of those" if left else "")
     assert doubt.explained("2 stay", sent, limit).startswith("2 stay")
+
+
+@pytest.mark.parametrize(("sent", "state"), [(0, State.STOPPED), (1, State.DONE)])
+def test_an_edit_that_the_journal_has_is_done_whoever_had_what_it_changes(sent: int, state: State) -> None:
+    """The next leader said that its router had ended before the edit was done."""
+    task = Task("t", Spec("/", "DLQ", limit=1, edit=Edited(("a",))), counts=Counts(sent=sent))
+    assert _lost(task)[0] is state
