@@ -145,7 +145,7 @@ def test_a_letter_near_the_limit_that_cannot_go_is_parked_and_not_returned(shop:
 
 def test_a_letter_near_the_limit_is_parked_where_the_broker_refuses_the_destination(shop: Shop) -> None:
     """Its channel was closed, so nothing was parked: each start stopped there and returned all, until none was left."""
-    shop.amqp.channel.exchange_declare("closed", internal=True)
+    shop.amqp.channel.exchange_declare("closed", durable=True, internal=True)
     queue = poured(shop, "refused", 2, "refused", delivery_limit=4)
     letter = shop.amqp.get(queue)
     assert letter is not None
