@@ -14,6 +14,7 @@ _LIMIT_SINCE: Final = (4, 0)
 DEFAULT_LIMIT: Final = 20
 RETURNS_FREE_SINCE: Final = (4, 3)  # by basic.nack
 NO_LIMIT: Final = 1 << 30  # nothing is returned so often
+RAISE: Final = "raise its delivery-limit by a policy"
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -39,15 +40,28 @@ class QueueFacts(NamedTuple):
 
 
 def delivery_limit(facts: QueueFacts, version: Version) -> int | None:
-    """How many returns a message survives; None: any number. Argument and policy: the smaller, a negative one wins."""
+    """How many returns a message survives; None: any number. Argument and policy are taken together as by the broker.
+
+    It takes the smaller, and from 4.0 on the larger where either is negative (`resolve_delivery_limit`): so -1 lifts
+    nothing that the other one sets. Before 4.0 a negative one is none: the first return ends a message.
+    """
     if facts.kind != "quorum":
         return None
     settings = (facts.arguments.get("x-delivery-limit"), facts.policy.get("delivery-limit"))
     limits = [limit for limit in settings if isinstance(limit, int)]
     if not limits:
         return DEFAULT_LIMIT if version >= _LIMIT_SINCE else None
-    least = min(limits)
-    return None if least >= NO_LIMIT or (least < 0 and version >= _LIMIT_SINCE) else least
+    is_lifted = version >= _LIMIT_SINCE and min(limits) < 0
+    limit = max(limits) if is_lifted else max(min(limits), 0)
+    return None if limit < 0 or limit >= NO_LIMIT else limit
+
+
+def remedy(facts: QueueFacts, version: Version) -> str:
+    """What an operator can do so that messages of a queue survive more returns."""
+    raised = facts._replace(policy={"delivery-limit": NO_LIMIT})
+    if delivery_limit(raised, version) is None:
+        return RAISE
+    return "no policy raises what its argument x-delivery-limit says, so send its letters to another queue"
 
 
 def deadly_limit(facts: QueueFacts, version: Version) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dlx_router.core.bounded import weigh
 from dlx_router.redrive.task import Edited, TaskError
 
 MAX_BODY_BYTES: Final = 512 << 10
@@ -24,6 +25,11 @@ class Edit:
 
     body: bytes | None
     headers: Mapping[str, Value]
+
+    @property
+    def weight(self) -> int:
+        """How many bytes of memory it takes."""
+        return len(self.body or b"") + weigh(dict(self.headers))
 
     @property
     def summary(self) -> Edited:

@@ -132,7 +132,7 @@ class Counts:
     """Messages: seen in this look, sent (in all looks); of those that stay letters, unreadable ones, what never died.
 
     `meant`: letters that were sent before this look or that it found to be meant; `expected`: what lay in the queue as
-    it began.
+    it began; `parked`: in all looks, what the broker would have ended soon.
     """
 
     seen: int = 0
@@ -142,6 +142,12 @@ class Counts:
     not_letters: int = 0
     meant: int = 0
     expected: int = 0
+    parked: int = 0
+
+    def explained(self, why: str) -> str:
+        """The same, and that letters are in parking which nobody asked to bring there: however a task ends."""
+        parked = f"{self.parked} were near the delivery-limit of their queue, and are in parking" if self.parked else ""
+        return "; ".join(part for part in (why, parked) if part)
 
     @property
     def stays(self) -> int:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from dlx_router.core.attending import QueueFacts, deadly_limit, delivery_limit, is_near, refusal, unknown_limit
+from dlx_router.core.attending import (
+    RAISE,
+    QueueFacts,
+    deadly_limit,
+    delivery_limit,
+    is_near,
+    refusal,
+    remedy,
+    unknown_limit,
+)
 
 V310, V40, V43 = (3, 10), (4, 0), (4, 3)
 MODES = ("inbox", "relay", "guard")
@@ -17,12 +26,37 @@ NO_LIMIT = {"x-delivery-limit": 2_147_483_647}
         (QueueFacts("quorum"), V40, 20),
         (QueueFacts("quorum", {"x-delivery-limit": 5}), V310, 5),
         (QueueFacts("quorum", {"x-delivery-limit": 5}, {"delivery-limit": 3}), V43, 3),
-        (QueueFacts("quorum", {"x-delivery-limit": 5}, {"delivery-limit": -1}), V43, None),
+        (QueueFacts("quorum", {"x-delivery-limit": 5}, {"delivery-limit": -1}), V43, 5),
+        (QueueFacts("quorum", {"x-delivery-limit": -1}, {"delivery-limit": 5}), V40, 5),
+        (QueueFacts("quorum", {"x-delivery-limit": -1}, {"delivery-limit": -2}), V40, None),
+        (QueueFacts("quorum", {"x-delivery-limit": -1}, {"delivery-limit": 0}), V40, 0),
+        (QueueFacts("quorum", {}, {"delivery-limit": -1}), V40, None),
+        (QueueFacts("quorum", {"x-delivery-limit": -1}), V310, 0),
+        (QueueFacts("quorum", {"x-delivery-limit": -1}, {"delivery-limit": 5}), V310, 0),
         (QueueFacts("quorum", NO_LIMIT), V43, None),
     ],
 )
 def test_how_many_returns_a_message_survives(facts: QueueFacts, version: tuple[int, ...], limit: int | None) -> None:
     assert delivery_limit(facts, version) == limit
+
+
+@pytest.mark.parametrize(("arguments", "version", "raises"), [
+    ({}, V310, True),
+    ({}, V40, True),
+    ({"x-delivery-limit": 5}, V310, False),
+    ({"x-delivery-limit": 5}, V43, False),
+    ({"x-delivery-limit": -1}, V310, False),
+    ({"x-delivery-limit": -1}, V43, True),
+    (NO_LIMIT, V40, True),
+])  # fmt: skip
+def test_no_policy_raises_what_an_argument_says(
+    arguments: dict[str, int],
+    version: tuple[int, ...],
+    raises: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    advice = remedy(QueueFacts("quorum", arguments, {"delivery-limit": -1}), version)
+    assert (advice == RAISE) == raises
+    assert "delivery-limit" in advice
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,23 @@
 """Quorum queues that end what is returned too often: no task brings a letter there, however often it is interrupted."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.attending import NO_LIMIT
-from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt
-from dlx_router.service.redrive.returns import Returns, returns_of
+from dlx_router.core.attending import NO_LIMIT, QueueFacts, remedy
+from dlx_router.redrive.task import Counts, Edited, Spec, State, Task
+from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt, Doubt
+from dlx_router.service.redrive.returns import ASK, Returns, returns_of
+from dlx_router.service.redrive.runner import _lost
 from tests.conftest import ROUTERS
 from tests.journal import stream
 from tests.redrive.conftest import Shop
 from tests.support.asleep import asleep
-from tests.support.bulk import DIED, PARKING, pour, record
+from tests.support.bulk import DIED, PARKING, pour, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.scene import begun
@@ -22,7 +25,8 @@ from tools import brokers
 
 LIMIT: Final = 8
 N: Final = 20
-NAMES: Final = ("bind", "late", "near")  # a queue of each scene
+BOUND: Final = remedy(QueueFacts("quorum", {"x-delivery-limit": 1}), (4, 0))
+NAMES: Final = ("bind", "late", "near", "refused", "gone", "moved", "few")  # a queue of each scene
 POLICIES: Final = "version: 1\npolicies:\n" + "".join(
     f"  - {{name: {name}, queue: {name}, definition: {{max-delivery-attempts: 1, dead-letter-exchange: '', "
     f"dead-letter-routing-key: {name}.dead}}}}\n"
@@ -43,6 +47,20 @@ def shop(_shared: Any, request: pytest.FixtureRequest) -> Iterator[Shop]:
     request.node.stash[ROUTERS] = [router]
     with Client(vhost.amqp_url) as client:
         yield Shop(vhost, client, router)
+
+
+@pytest.fixture
+def unknowing(broker: brokers.Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """As `shop`, and nobody tells the router what limits queues have."""
+    with begun(broker, tmp_path, POLICIES, env={"MANAGEMENT_URL": ""}) as (vhost, router):
+        request.node.stash[ROUTERS] = [router]
+        with Client(vhost.amqp_url) as client:
+            yield Shop(vhost, client, router)
+
+
+def unknown(limit: int | None) -> Returns:
+    """What is believed of a queue of which nobody tells the limit, where a nack is a return."""
+    return Returns(limit, 2, is_free=False, remedy=ASK, is_known=False)
 
 
 def is_free(shop: Shop) -> bool:
@@ -93,7 +111,7 @@ def test_a_task_that_is_interrupted_again_and_again_stops_long_before_the_limit(
         if not is_free(shop):
             stopped = shop.ends(task, "stopped", 60)
             assert f"returned {LIMIT // 2} times" in stopped["why"]
-            assert f"more than {LIMIT} times: raise its delivery-limit" in stopped["why"]
+            assert f"more than {LIMIT} times: {BOUND}, and resume" in stopped["why"]
             eventually(lambda: shop.amqp.depth(queue) == N)
     if not is_free(shop):
         shop.call("POST", f"/{task}/resume")
@@ -117,11 +135,72 @@ def test_a_letter_near_the_limit_that_cannot_go_is_parked_and_not_returned(shop:
         eventually(lambda: shop.amqp.depth(queue) == 2)
         return
     assert done["why"].endswith("1 were near the delivery-limit of their queue, and are in parking")
+    assert done["counts"]["parked"] == 1
     eventually(lambda: shop.amqp.depth(queue) == 1)
     parked = shop.amqp.take(PARKING)
     assert (parked.body, record(parked)["state"], record(parked)["redrives"]) == (letter.body, "parked", 0)
     [event] = [event for event in stream.events(shop.vhost.amqp_url) if event["kind"] == "parked"]
     assert (event["id"], event["redrive_id"]) == (record(parked)["id"], task)
+
+
+def test_a_letter_near_the_limit_is_parked_where_the_broker_refuses_the_destination(shop: Shop) -> None:
+    """Its channel was closed, so nothing was parked: each start stopped there and returned all, until none was left."""
+    shop.amqp.channel.exchange_declare("closed", durable=True, internal=True)
+    queue = poured(shop, "refused", 2, "refused", delivery_limit=4)
+    letter = shop.amqp.get(queue)
+    assert letter is not None
+    letter.requeue()
+    eventually(lambda: shop.amqp.depth(queue) == 2)
+    stopped = shop.ends(shop.start(queue, to={"exchange": "closed", "routing_key": "k"}), "stopped")
+    assert "the broker refuses the destination" in stopped["why"]
+    if not is_free(shop):
+        assert stopped["why"].endswith("1 were near the delivery-limit of their queue, and are in parking")
+        assert shop.amqp.take(PARKING).body == letter.body
+        assert shop.call("POST", f"/{stopped['id']}/cancel").json()["why"].startswith("1 were near"), (
+            "it lies there still"
+        )
+    eventually(lambda: shop.amqp.depth(queue) == (2 if is_free(shop) else 1))
+
+
+def test_returns_in_another_queue_are_none_here(shop: Shop) -> None:
+    """On 4.0 they are shown until the first return here: where a limit ended a task, harmless letters were parked."""
+    queue = poured(shop, "moved", 0, "moved", delivery_limit=8)
+    arguments = {"dead_letter_exchange": "", "dead_letter_routing_key": queue, "delivery_limit": 12}
+    shop.amqp.queue("moved", "quorum", **arguments)
+    for number in range(3):
+        shop.amqp.publish(f"m{number}", key="moved")
+        for _ in range(13):
+            shop.amqp.await_message("moved").put_back()
+    eventually(lambda: shop.amqp.depth(queue) == 3)
+    if is_free(shop):
+        return  # there they count in this queue too
+    done = shop.ends(shop.start(queue, limit=1))
+    assert (done["counts"]["sent"], done["why"]) == (1, "")
+    eventually(lambda: shop.amqp.depth(queue) == 2)
+    assert [shop.amqp.take(queue).headers.get("x-delivery-count") for _ in range(2)] == [1, 1]
+
+
+def test_a_limit_of_one_letter_returns_few_others(shop: Shop) -> None:
+    """It took 1,000 letters and returned 999, at each start: behind seventeen such tasks the next parked them."""
+    queue, limit = poured(shop, "few", 300, "few", delivery_limit=8), 1
+    done = shop.ends(shop.start(queue, limit=limit))
+    assert (done["counts"]["sent"], done["why"]) == (limit, "")
+    eventually(lambda: shop.amqp.depth(queue) == 299)
+    counts = [letter.headers.get("x-delivery-count", 0) for letter in take_many(shop.amqp, queue, 299)]
+    assert sum(counts) == counts.count(1) <= (0 if is_free(shop) else 101)
+
+
+def test_tasks_that_people_start_do_not_bring_a_letter_to_a_limit_that_nobody_tells(unknowing: Shop) -> None:
+    """Of a queue with a limit of 3 the fourth task ended all letters that could not be sent."""
+    queue = poured(unknowing, "gone", 2, "nowhere", delivery_limit=3)
+    whys = [unknowing.ends(unknowing.start(queue))["why"] for _ in range(5)]
+    assert all("'nowhere' does not exist" in why for why in whys[:2])
+    assert "parking" not in "".join(whys[:2])
+    parked = 0 if is_free(unknowing) else 2
+    eventually(lambda: unknowing.amqp.depth(queue) == 2 - parked)
+    if parked:
+        assert whys[2].endswith("2 were near the delivery-limit of their queue, and are in parking")
+        assert {unknowing.amqp.take(PARKING).body for _ in range(2)} == {b"nowhere 0", b"nowhere 1"}
 
 
 @pytest.mark.parametrize(("facts", "version", "expected"), [
@@ -132,9 +211,15 @@ def test_a_letter_near_the_limit_that_cannot_go_is_parked_and_not_returned(shop:
     ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, (4, 0), Returns()),
     ({"type": "quorum", "arguments": {"x-delivery-limit": NO_LIMIT}}, (3, 13), Returns()),
     ({"type": "quorum", "effective_policy_definition": {"delivery-limit": 5}}, (3, 13), Returns(5, 2, is_free=False)),
-    ({"type": "quorum", "arguments": {"x-delivery-limit": 1}}, (4, 0), Returns(1, 1, is_free=False)),
-    ({}, (3, 13), Returns(None, 2, is_free=False)),
-    ({}, (4, 0), Returns(20, 2, is_free=False)),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": 1}}, (4, 0), Returns(1, 1, is_free=False, remedy=BOUND)),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": 5}, "effective_policy_definition": {"delivery-limit": -1}},
+     (4, 0), Returns(5, 2, is_free=False, remedy=BOUND)),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, (3, 10),
+     Returns(0, 1, is_free=False, remedy=BOUND)),
+    ({"node": "it is down"}, (4, 0), unknown(20)),
+    ({}, (3, 13), unknown(None)),
+    ({}, (4, 0), unknown(20)),
+    ({}, (4, 3), unknown(20)._replace(is_free=True)),
 ])  # fmt: skip
 def test_how_often_letters_of_a_queue_may_be_returned(
     facts: dict[str, Any], version: tuple[int, int], expected: Returns
@@ -160,11 +245,40 @@ def test_no_task_lets_the_broker_end_a_letter_by_its_limit(limit: int, count: in
 
 
 def test_who_knows_no_limit_returns_a_letter_twice_by_itself() -> None:
-    unknown = returns_of({}, (3, 13))
-    assert [unknown.are_spent(count, goes_on=True) for count in (0, 1, 2)] == [False, False, True]
-    assert not unknown.are_spent(100, goes_on=False)
-    assert "which is not known" in unknown.why_not("q", 2)
+    returns = returns_of({}, (3, 13))
+    assert [returns.are_spent(count, goes_on=True) for count in (0, 1, 2)] == [False, False, True]
+    assert not returns.are_spent(100, goes_on=False)
+    assert "which is not known): set MANAGEMENT_URL" in returns.why_not("q", 2)
+    assert "which is not known): set MANAGEMENT_URL" in returns_of({}, (4, 3)).why_not("q", 2)
     assert not Returns().are_counted
+
+
+@given(st.integers(2, 60), st.sampled_from([(3, 10), (3, 13), (4, 0), (4, 2)]), st.integers(1, 100))
+def test_no_task_that_people_start_lets_the_broker_end_a_letter_by_a_limit_that_nobody_tells(
+    limit: int, version: tuple[int, int], starts: int
+) -> None:
+    """Each night one takes all, and a letter whose failed queue is gone stays: at start N + 1 the limit N ended it."""
+    returns = returns_of({}, version)
+    for count in range(starts):
+        assert not returns.are_spent(count, goes_on=False)
+        if returns.is_near(count):
+            return  # it goes to parking
+        assert count < limit, "the broker ends it as it goes back"
+
+
+@pytest.mark.parametrize(("facts", "version", "shown", "here"), [
+    ({"type": "quorum"}, (4, 0), 20, 20),
+    ({"type": "quorum"}, (4, 0), 21, 0),
+    ({"type": "quorum"}, (4, 2), 100, 0),
+    ({"type": "quorum"}, (4, 3), 21, 21),  # the next lost connection ends it
+    ({"type": "quorum", "arguments": {"x-delivery-limit": 5}}, (3, 13), 6, 0),
+    ({"type": "quorum"}, (3, 13), 6, 6),
+    ({}, (4, 0), 21, 21),  # its limit may be 30
+])  # fmt: skip
+def test_more_returns_than_the_limit_were_in_another_queue(
+    facts: dict[str, Any], version: tuple[int, int], shown: int, here: int
+) -> None:
+    assert returns_of(facts, version).here(shown) == here
 
 
 @pytest.mark.parametrize(("count", "by_itself", "asked"), [
@@ -202,3 +316,34 @@ def test_who_was_interrupted_waits_and_is_careful_until_it_sends_again(
     assert all(each.follows for each in [*seen, RESUMED, TAKEN_OVER])
     assert [each.goes_on for each in (FIRST, RESUMED, TAKEN_OVER)] == [False, False, True]
     assert (FIRST.follows, {each.pause_s for each in (FIRST, RESUMED, TAKEN_OVER)}) == (False, {0})
+
+
+@pytest.mark.parametrize(("recounts", "sent", "limit", "left"), [
+    ([], 10, 10, 0),
+    ([(10, 10)], 10, 10, 0),
+    ([(5, 10)], 10, 10, 5),  # the limit is reached: they stay
+    ([(0, 1)], 1, 1, 1),  # an edit
+    ([(5, 10)], 12, 12, 3),  # two of them were sent again
+    ([(5, 10)], 15, 15, 0),
+    ([(5, 10)], 12, 0, 0),  # without a limit all of the queue was looked through
+    ([(5, 10)], 12, 20, 0),  # as where less came than the limit lets go
+    ([(5, 10), (12, 14)], 14, 14, 5),  # three of before, and two
+    ([(0, 5000)], 5000, 5000, 1000),
+])  # fmt: skip
+def test_what_a_lost_connection_left_behind_a_limit_is_said(
+    recounts: list[tuple[int, int]], sent: int, limit: int, left: int
+) -> None:
+    """The task was `done` and said nothing, while letters that it had sent lay in their queue."""
+    doubt = Doubt()
+    for before, now in recounts:
+        doubt.recounted(before, now)
+    assert doubt.left(sent, limit) == left
+    assert doubt.explained("", sent, limit).startswith(f"up to {left} of those" if left else "")
+    assert doubt.explained("2 stay", sent, limit).startswith("2 stay")
+
+
+@pytest.mark.parametrize(("sent", "state"), [(0, State.STOPPED), (1, State.DONE)])
+def test_an_edit_that_the_journal_has_is_done_whoever_had_what_it_changes(sent: int, state: State) -> None:
+    """The next leader said that its router had ended before the edit was done."""
+    task = Task("t", Spec("/", "DLQ", limit=1, edit=Edited(("a",))), counts=Counts(sent=sent))
+    assert _lost(task)[0] is state

@@ -33,6 +33,7 @@ from dlx_router.redrive.task import (
     of_document,
 )
 from dlx_router.service.redrive.binding_facts import Holding, holding
+from dlx_router.service.redrive.counters import Counters
 from dlx_router.service.redrive.task_log import MAX_KEPT, TaskLog
 from tests.core.core_samples import death, letter
 
@@ -42,28 +43,37 @@ HOMELESS: Final = letter(state="parked", last_death_ms=1, history=(), reason="un
 
 
 @pytest.mark.parametrize(
-    ("kind", "version", "limit", "known", "expected"),
+    ("kind", "version", "argument", "policy", "expected"),
     [
-        ("classic", (3, 10), None, True, Holding.GIVE_BACK),
-        ("classic", (4, 0), 20, True, Holding.GIVE_BACK),
-        ("quorum", (3, 10), None, True, Holding.GIVE_BACK),
-        ("quorum", (3, 10), 5, True, Holding.ASIDE),
-        ("quorum", (3, 10), 2_147_483_647, True, Holding.GIVE_BACK),
-        ("quorum", (4, 0), None, True, Holding.ASIDE),
-        ("quorum", (4, 0), -1, True, Holding.GIVE_BACK),
-        ("quorum", (4, 3), 1, True, Holding.GIVE_BACK),
-        (None, (4, 0), None, False, Holding.ASIDE),
-        (None, (4, 3), None, False, Holding.GIVE_BACK),
+        ("classic", (3, 10), None, None, Holding.GIVE_BACK),
+        ("classic", (4, 0), 20, None, Holding.GIVE_BACK),
+        ("quorum", (3, 10), None, None, Holding.GIVE_BACK),
+        ("quorum", (3, 10), 5, None, Holding.ASIDE),
+        ("quorum", (3, 10), -1, None, Holding.ASIDE),
+        ("quorum", (3, 10), 2_147_483_647, None, Holding.GIVE_BACK),
+        ("quorum", (4, 0), None, None, Holding.ASIDE),
+        ("quorum", (4, 0), -1, None, Holding.GIVE_BACK),
+        ("quorum", (4, 0), 5, -1, Holding.ASIDE),
+        ("quorum", (4, 0), -1, 5, Holding.ASIDE),
+        ("quorum", (4, 0), None, -1, Holding.GIVE_BACK),
+        ("quorum", (4, 0), 2_147_483_647, -1, Holding.GIVE_BACK),
+        ("quorum", (4, 3), 1, None, Holding.GIVE_BACK),
+        (None, (4, 0), None, None, Holding.ASIDE),
+        (None, (4, 3), None, None, Holding.GIVE_BACK),
     ],
 )
 def test_a_look_never_counts_where_it_could_end_a_letter(
-    kind: str | None,
-    version: tuple[int, int],
-    limit: int | None,
-    known: bool,  # noqa: FBT001 - a column of the table
-    expected: Holding,
+    kind: str | None, version: tuple[int, int], argument: int | None, policy: int | None, expected: Holding
 ) -> None:
-    assert holding(kind, version, limit, limit_known=known) is expected
+    """With a policy of -1 and an argument of 5 the broker ends what was returned five times: so a look counted."""
+    facts = {
+        "type": kind,
+        "arguments": {} if argument is None else {"x-delivery-limit": argument},
+        "effective_policy_definition": {} if policy is None else {"delivery-limit": policy},
+    }
+    assert holding(facts, version) is expected
+    if kind is None:
+        assert holding({}, version) is expected
 
 
 @pytest.mark.parametrize(("elapsed", "expected"), [(0, 1), (9.9, 1), (10, 10), (25, 50), (30, 50), (1e6, 50)])
@@ -198,13 +208,36 @@ EVENTS: Final = st.fixed_dictionaries({
 
 
 @given(st.lists(EVENTS, max_size=40))
-def test_what_was_sent_is_counted_as_by_a_flock_without_what_was_parked_instead(events: list[dict[str, Any]]) -> None:
+def test_what_was_sent_is_counted_as_by_a_flock_and_what_was_parked_instead_apart(events: list[dict[str, Any]]) -> None:
     sent, flock = Sent("t1", Kind.REDRIVE), Flock("t1")
     for event in events:
         sent.hear(event)
-        if event["kind"] != "parked":
-            flock.hear(event)
+        flock.hear(event)
     assert sent.count == flock.sent
+    parked = {(event["id"], event["failed_queue"]) for event in events if event["kind"] == "parked"}
+    assert sent.parked <= len(parked)
+    own = Sent("t1", Kind.PARK)
+    for event in events:
+        own.hear(event)
+    assert (own.count, own.parked) == (sent.parked, 0), "that is what it does"
+
+
+@given(st.integers(0, 5), st.sampled_from(["", "others consume the queue (1), and may hold letters of it"]))
+def test_what_a_task_parked_is_known_to_the_next_run_and_said_however_it_ends(parked: int, why: str) -> None:
+    """After a pause, an interruption or another leader it was `done` and said nothing of letters in parking."""
+    first = Counters(Counts(sent=7))
+    first.begin(10, anew=False)
+    first.parked(parked)
+    stored = of_document(json.loads(json.dumps(replace(TASK, counts=first.counts).to_document())))
+    second = Counters(stored.counts)
+    for anew in (False, True):
+        second.begin(5, anew=anew)
+        assert second.counts.parked == parked
+        assert second.counts.explained(why).startswith(why)
+        assert (f"{parked} were near" in second.counts.explained(why)) == bool(parked)
+    older = stored.to_document()
+    older["counts"] = {name: value for name, value in older["counts"].items() if name != "parked"}
+    assert of_document(older).counts.parked == 0
 
 
 def test_what_was_sent_takes_little_memory_a_letter() -> None:
@@ -220,14 +253,26 @@ def test_what_was_sent_takes_little_memory_a_letter() -> None:
     assert (sent.count, used / many < 200) == (many, True), used / many
 
 
-@pytest.mark.parametrize("kind", ["redriven", "discarded", "parked"])
-def test_whatever_a_task_does_to_letters_counts_and_is_no_death(kind: str) -> None:
+def test_what_a_task_parked_instead_makes_the_dead_no_smaller_part() -> None:
+    """Of ten letters all were dead, and 990 near the delivery limit had gone to parking: nobody objected."""
+    flock = Flock("t1")
+    for number in range(1000):
+        own = {"id": f"{number}", "failed_queue": "q"}
+        flock.hear({"kind": "redriven" if number < 10 else "parked", "redrive_id": "t1", "redrives": 1, **own})
+        if number < 10:
+            flock.hear({"kind": "dead_lettered", "redrives": 1, **own})
+    assert (flock.sent, flock.dead) == (10, 10)
+    assert "10 of the first 10 letters came back dead" in objection(Canary(10), flock.sent, flock.dead)
+
+
+@pytest.mark.parametrize(("kind", "sent"), [("redriven", 100), ("discarded", 0), ("parked", 0)])
+def test_whatever_a_task_does_to_letters_is_no_death(kind: str, sent: int) -> None:
     flock = Flock("t1")
     for number in range(100):
         flock.hear({"kind": kind, "redrive_id": "t1", "id": f"{number}", "failed_queue": "q"})
         flock.hear({"kind": "edited", "redrive_id": "t1", "id": f"not {number}", "failed_queue": "q"})
         flock.hear({"kind": "parked", "redrive_id": "t2", "id": f"{number}", "failed_queue": "q"})
-    assert (flock.sent, flock.dead) == (100, 0)
+    assert (flock.sent, flock.dead) == (sent, 0)
 
 
 def test_letters_that_went_elsewhere_die_wherever_that_leads_to() -> None:

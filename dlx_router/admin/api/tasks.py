@@ -124,7 +124,8 @@ class NewEdit(BaseModel):
 class Counts(BaseModel):
     """Messages: looked at in this look, sent in all; of those that stay: letters, unreadable ones, what never died.
 
-    `meant`: sent before this look, or found to be meant in it; `expected`: what lay in the queue as it began.
+    `meant`: sent before this look, or found to be meant in it; `expected`: what lay in the queue as it began; `parked`:
+    in all, what was near the delivery limit of its queue and went to parking instead of back.
     """
 
     seen: int
@@ -134,6 +135,7 @@ class Counts(BaseModel):
     not_letters: int
     meant: int
     expected: int
+    parked: int = 0
 
 
 class Meant(BaseModel):
@@ -242,7 +244,7 @@ async def pause(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -
 
 @router.post("/tasks/{task_id}/resume", response_model=OneTask, responses=CONFLICT)
 async def resume(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
-    """Go on with a task that was paused or stopped; one that its canary stopped goes on without it."""
+    """Go on with a task that was paused or stopped; one that its canary stopped sends another canary first."""
     return await _change(given, who, vhost, task_id, State.RUNNING)
 
 

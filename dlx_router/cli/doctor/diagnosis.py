@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from dlx_router.core.attending import QueueFacts, delivery_limit
+from dlx_router.core.attending import RAISE, QueueFacts, delivery_limit, remedy
 from dlx_router.core.names import Names
 
 MAX_SKEW_S: Final = 5.0
@@ -131,7 +131,9 @@ def source(row: Mapping[str, Any], broker: tuple[int, ...]) -> Diagnosis | None:
     drops = not facts.has_dlx
     text = f"source {row['name']!r} has delivery limit {limit}"
     text += ": beyond it the broker deletes the letter" if drops else ""
-    fix = "raise it by a policy (delivery-limit: 2147483647), or give the queue a dead-letter-exchange"
+    can_rise = remedy(facts, broker) is RAISE
+    fix = f"{RAISE} (2147483647), or " if can_rise else "no policy raises its argument x-delivery-limit: "
+    fix += "give the queue a dead-letter-exchange"
     return Diagnosis("delivery limit", Level.ERROR if drops else Level.NOTE, text, fix)
 
 

@@ -63,6 +63,7 @@ def returns(base: Effective, dying: Effective, broker: Broker) -> Iterator[str]:
         return
     if limit is None:
         yield f"RabbitMQ {broker.text} has no delivery limit for this quorum queue ({by}): returns never end."
+        yield "An x-delivery-limit of 0 or more among the queue's arguments holds instead."
         return
     yield f"RabbitMQ {broker.text} lets a message of this quorum queue die at its return number {limit + 1} ({by})."
     yield _deliveries(dying, limit)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlx_router.core.attending import DEFAULT_LIMIT
+from dlx_router.core.attending import delivery_limit
 from dlx_router.core.leases import longest_s
 from dlx_router.redrive.task import TaskError
 from dlx_router.service.redrive.binding_facts import (
@@ -18,6 +18,7 @@ from dlx_router.service.redrive.binding_facts import (
 )
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.preview import KNOWING, living
+from dlx_router.service.redrive.returns import limits_of, returns_of
 
 FRESH_S: Final = 30.0
 MOST: Final = 1000
@@ -59,15 +60,14 @@ class KnownQueues:
 
 
 def _judged(queue: str, facts: Mapping[str, Any], version: tuple[int, ...]) -> LeaseFacts:
-    kind, limit = facts.get("type"), number_of(facts, "delivery-limit")
+    kind, limit = facts.get("type"), delivery_limit(limits_of(facts), version)
     if kind == STREAM:
         raise TaskError(f"{queue!r} is a stream: nothing can be taken from it")
-    if holding(kind, version, limit, limit_known=bool(facts)) is Holding.ASIDE:
+    if holding(facts, version) is Holding.ASIDE:
         raise TaskError(
             f"{queue!r} counts each return as a failed delivery, and could end letters that come back from a lease: "
-            "raise its delivery-limit by a policy, or set MANAGEMENT_URL where it is a classic queue"
+            f"{returns_of(facts, version).remedy}"
         )
-    effective = DEFAULT_LIMIT if limit is None else limit
-    fatal = effective - MARGIN if kind == "quorum" and 0 <= effective < NO_LIMIT else None
+    fatal = limit - MARGIN if kind == "quorum" and limit is not None and limit < NO_LIMIT else None
     timeout_ms, expires_ms = number_of(facts, "consumer-timeout"), number_of(facts, "expires")
     return LeaseFacts(longest_s(kind, version, timeout_ms=timeout_ms, expires_ms=expires_ms), fatal, kind)

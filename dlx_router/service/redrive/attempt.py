@@ -1,7 +1,9 @@
-"""Attempt: the how-manieth run of a task this is, and so how careful it is. Pure."""
+"""Attempt: the how-manieth run of a task this is, and so how careful it is; Doubt: what runs before it left. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Final
+
+from dlx_router.service.redrive.sender import WINDOW
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
@@ -39,6 +41,31 @@ class Attempt:
     def is_careful(self) -> bool:
         """Whether one letter alone is sent until the broker confirms it."""
         return self.unconfirmed > 0
+
+
+class Doubt:
+    """Letters of one task that are sent, and may lie in its queue all the same: nobody saw the broker take the ack.
+
+    They are the first there, so a run that goes on sends them again, as far as the limit lets it.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0  # once so many are sent none of them is left
+
+    def recounted(self, before: int, now: int) -> None:
+        """The journal tells of `now` letters that were sent; `before` were known."""
+        if now > before:
+            self._until = now + (now - before) + max(self._until - before, 0)
+
+    def left(self, sent: int, limit: int) -> int:
+        """How many a task may leave there that ends once it has sent so many; 0: it has looked through all."""
+        return min(max(self._until - sent, 0), WINDOW) if limit and sent >= limit else 0
+
+    def explained(self, why: str, sent: int, limit: int) -> str:
+        """The same, and how many may lie there."""
+        left = self.left(sent, limit)
+        text = f"up to {left} of those that were sent may still lie in the queue, because a connection was lost"
+        return "; ".join(part for part in (why, text if left else "") if part)
 
 
 FIRST: Final = Attempt()

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 from dlx_router.broker.link import Link
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import QueueExclusive
-from dlx_router.core.attending import RETURNS_FREE_SINCE, unknown_limit
+from dlx_router.core.attending import RETURNS_FREE_SINCE, delivery_limit
 from dlx_router.core.leases import longest_s
 from dlx_router.service.redrive.context import Stopped, TaskContext
-from dlx_router.service.redrive.returns import Returns, returns_of
+from dlx_router.service.redrive.returns import Returns, limits_of, returns_of
 from dlx_router.service.redrive.scan_pass import MOST_S
 
 NEAR: Final = 0.9  # of a target's limit
@@ -36,16 +36,15 @@ class Bounds(NamedTuple):
     returns: Returns = Returns()
 
 
-def holding(kind: str | None, version: tuple[int, ...], limit: int | None, *, limit_known: bool) -> Holding:
-    """How letters of this queue are held. `kind` None: not known; `limit` None: none is set."""
+def holding(facts: Mapping[str, Any], version: tuple[int, ...]) -> Holding:
+    """How letters of a queue are held of which the management API tells this; nothing: nobody knows its limit."""
+    kind = facts.get("type")
     if kind == "classic" or version >= RETURNS_FREE_SINCE:
         return Holding.GIVE_BACK
-    if kind is None or not limit_known:
+    if kind is None:
         return Holding.ASIDE
-    effective = unknown_limit(version) if limit is None else limit
-    if effective is None or effective < 0 or effective >= NO_LIMIT:
-        return Holding.GIVE_BACK
-    return Holding.ASIDE
+    limit = delivery_limit(limits_of(facts), version)
+    return Holding.GIVE_BACK if limit is None or limit >= NO_LIMIT else Holding.ASIDE
 
 
 def version_of(link: Link) -> tuple[int, ...]:
@@ -72,12 +71,11 @@ async def see_to_holding(context: TaskContext, link: Link, queue: str, *, siftin
     kind, version = facts.get("type"), version_of(link)
     if kind == STREAM:
         raise Stopped(f"{queue!r} is a stream: nothing can be taken from it")
-    held = holding(kind, version, number_of(facts, "delivery-limit"), limit_known=bool(facts))
     returns = returns_of(facts, version)
-    if held is Holding.ASIDE and (sifting or returns.limit == 0):
+    if holding(facts, version) is Holding.ASIDE and (sifting or returns.limit == 0):
         raise Stopped(
-            f"{queue!r} counts each look as a delivery, and could end letters by it: raise its delivery-limit by a "
-            "policy, set MANAGEMENT_URL where it is a classic queue, or redrive all of it"
+            f"{queue!r} counts each look as a delivery, and could end letters by it: {returns.remedy}"
+            + (", or redrive all of it, without a limit" if returns.limit != 0 else "")
         )
     own_ms = number_of(facts, "consumer-timeout")
     return Bounds(min(MOST_S, longest_s(kind, version, timeout_ms=own_ms, expires_ms=None)), returns)

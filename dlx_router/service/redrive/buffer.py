@@ -1,6 +1,7 @@
 """What is ahead: letters that were taken and wait for their turn, so many that nobody waits, so few that they fit."""
 
 from collections import deque
+from itertools import islice
 from typing import Final
 
 from dlx_router.service.inflight.job import Job
@@ -36,6 +37,18 @@ class ReadAhead:
         job = self._jobs.popleft()
         self._bytes -= job.weight
         return job
+
+    def fitting(self, most: int, room_bytes: int) -> int:
+        """How many of the first so many fit; the last of them may be larger, or one that is would wait for ever."""
+        if self._bytes <= room_bytes:
+            return most
+        count = 0
+        for job in islice(self._jobs, most):
+            if room_bytes <= 0:
+                break
+            room_bytes -= job.weight
+            count += 1
+        return count
 
     def clear(self) -> None:
         """None wait: they go back."""

@@ -16,19 +16,19 @@ REASONS: Final = 1000  # to stay; each names a queue
 class Counters:
     """Of one task. `stays`: why letters that are meant stay; `groups`: of a dry run, (group, failed queue, reason).
 
-    `parked`: of all looks, those that the broker would have ended soon; `others`: consumers of the queue at its end.
+    `others`: consumers of the queue at its end.
     """
 
     def __init__(self, counts: Counts) -> None:
-        self.counts = Counts(sent=counts.sent, meant=counts.sent)
+        self.counts = Counts(sent=counts.sent, meant=counts.sent, parked=counts.parked)
         self.groups: Counter[tuple[str, str, str]] = Counter()
         self.stays: Counter[str] = Counter()
-        self.parked = self.others = 0
+        self.others = 0
 
     def begin(self, expected: int, *, anew: bool) -> None:
         """Another look, at so many messages. `anew`: what was sent is forgotten too."""
         sent = 0 if anew else self.counts.sent
-        self.counts = Counts(sent=sent, meant=sent, expected=expected)
+        self.counts = Counts(sent=sent, meant=sent, expected=expected, parked=self.counts.parked)
         self.groups.clear()
         self.stays.clear()
 
@@ -47,6 +47,10 @@ class Counters:
     def sent(self) -> None:
         """A letter is settled, told, or in a dry run would be."""
         self.counts = replace(self.counts, sent=self.counts.sent + 1)
+
+    def parked(self, letters: int) -> None:
+        """So many would have been ended by the broker soon."""
+        self.counts = replace(self.counts, parked=self.counts.parked + letters)
 
     def meant(self) -> None:
         """A letter of this look is one of those that the task is about."""
@@ -71,12 +75,7 @@ class Counters:
             parts.append(f"not letters: {self.counts.not_letters}, left")
         if self.others:
             parts.append(f"others consume the queue ({self.others}), and may hold letters of it")
-        return "; ".join([*parts, *self.notes])
-
-    @property
-    def notes(self) -> list[str]:
-        """What there is to say however the task ends."""
-        return [f"{self.parked} were near the delivery-limit of their queue, and are in parking"] if self.parked else []
+        return "; ".join(parts)
 
     def would_send(self, letter: Letter, group: str) -> None:
         """A dry run means this letter of that group."""

@@ -72,15 +72,18 @@ async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     return signed if signed.sent else claimed
 
 
-async def sent_by(link: Link, journal: Journal, task: Task) -> int:
-    """How many letters the task has sent; by the same rule as `flock`, and in a fraction of the memory."""
+async def sent_by(link: Link, journal: Journal, task: Task) -> tuple[int, int]:
+    """How many letters the task has sent, and how many it parked instead.
+
+    By the same rule as `flock`, and in a fraction of the memory.
+    """
     signed, claimed = (Sent(task.id, task.spec.kind) for _ in range(2))
     async for event, is_ours in _since_begin(link, journal, task):
         if is_ours:
             signed.hear(event)
         elif not signed.count:
             claimed.hear(event)
-    return signed.count or claimed.count
+    return signed.count or claimed.count, signed.parked or claimed.parked
 
 
 async def _since_begin(link: Link, journal: Journal, task: Task) -> AsyncIterator[tuple[Mapping[str, Any], bool]]:

@@ -9,12 +9,13 @@ from typing import Any, Final
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.topology import Forbidden, TopologyError
 from dlx_router.broker.unreadable import explained
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
 from dlx_router.redrive.canary import objection
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed
 from dlx_router.service.redrive import replay
-from dlx_router.service.redrive.attempt import FIRST, RESUMED, TAKEN_OVER, Attempt
+from dlx_router.service.redrive.attempt import FIRST, RESUMED, TAKEN_OVER, Attempt, Doubt
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.export_stream import ExportStream
 from dlx_router.service.redrive.sender import Unconfirmed
@@ -34,7 +35,7 @@ FATE: Final = "its letters are in their queue"
 KEPT_S: Final = 60.0  # lines of an export that is over
 EXPORT_LOST: Final = "the router ended before the export was done; its letters are in their queue; export again"
 EDIT_LOST: Final = (
-    "the router ended before the edit was done, and what it changes is kept nowhere; "
+    "what this edit changes is kept nowhere any more: its router ended, or many edits came after it; "
     "look where the letter is, and edit again"
 )
 
@@ -45,7 +46,8 @@ class TaskRunner:
     def __init__(self, task_log: TaskLog, holds: Callable[[Spec], Callable[[Letter], bool]]) -> None:
         self._task_log, self._holds = task_log, holds
         self._workers: dict[str, TaskWorker] = {}
-        self._edits: dict[str, Edit] = {}  # of tasks that change their letter; only in memory
+        # Of tasks that change their letter and may go on; only in memory.
+        self._edits: Bounded[str, Edit] = Bounded(most=1000, most_bytes=64 * MIB, weigh=lambda edit: edit.weight)
         self._exports: dict[str, ExportStream] = {}  # of exports that are not all taken
         self._running: dict[str, asyncio.Task[None]] = {}
 
@@ -93,6 +95,10 @@ class TaskRunner:
         self._running.clear()
         self._workers.clear()
 
+    def forget(self, task_id: str) -> None:
+        """Nothing is kept of a task that is over for good."""
+        self._edits.forget(task_id)
+
     @property
     def at_work(self) -> list[str]:
         """The ids of tasks at work."""
@@ -131,12 +137,12 @@ class TaskRunner:
 
     async def _work(self, task_id: str, context: TaskContext, attempt: Attempt) -> None:
         """Until the task is over, paused, or we lead no more. What the broker does to us is tried again."""
-        counted = not attempt.goes_on
+        counted, doubt = not attempt.goes_on, Doubt()
         while self._task_log.context is context:
             sent = self._task_log.tasks[task_id].counts.sent
             try:
                 if not counted:
-                    await self._recount(task_id, context)
+                    doubt.recounted(sent, await self._recount(task_id, context))
                     counted = True
                 state, why = await self._step(task_id, context, attempt)
             except (TaskError, NotLeader):
@@ -151,10 +157,14 @@ class TaskRunner:
                 continue
             if state is None:
                 return
-            task = changed(self._task_log.tasks[task_id], state, wall_ms(), why)
+            task = self._task_log.tasks[task_id]
+            if state not in AT_WORK:
+                why = task.counts.explained(doubt.explained(why, task.counts.sent, task.spec.limit))
+            task = changed(task, state, wall_ms(), why)
             await self._store(task, context)
             if state not in AT_WORK:
-                self._edits.pop(task_id, None)
+                if state is not State.STOPPED:
+                    self.forget(task_id)
                 log.info("redrive.ended", task=task_id, state=state, why=why or None, sent=task.counts.sent)
                 return
 
@@ -177,7 +187,8 @@ class TaskRunner:
         return ""
 
     async def _stop(self, task_id: str, why: str, context: TaskContext) -> None:
-        await self._store(changed(self._task_log.tasks[task_id], State.STOPPED, wall_ms(), why), context)
+        task = self._task_log.tasks[task_id]
+        await self._store(changed(task, State.STOPPED, wall_ms(), task.counts.explained(why)), context)
 
     async def _store(self, task: Task, context: TaskContext) -> None:
         """The journal has it. NotLeader where we lead no more; what else keeps it from being told passes."""
@@ -198,13 +209,14 @@ class TaskRunner:
             return False
         return True
 
-    async def _recount(self, task_id: str, context: TaskContext) -> None:
+    async def _recount(self, task_id: str, context: TaskContext) -> int:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
         async with context.reading("recount") as link:
-            sent = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
+            sent, parked = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
         task = self._task_log.tasks[task_id]
-        if sent > task.counts.sent:
-            self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=sent))
+        counts = replace(task.counts, sent=max(sent, task.counts.sent), parked=max(parked, task.counts.parked))
+        self._task_log.tasks[task_id] = replace(task, counts=counts)
+        return counts.sent
 
     async def _step(self, task_id: str, context: TaskContext, attempt: Attempt) -> tuple[State | None, str]:
         """Work, or watch the canary; → the next state. None: told to end."""
@@ -215,7 +227,7 @@ class TaskRunner:
             return State.WATCHING, ""
         edit, export = self._edits.get(task_id), self._exports.get(task_id)
         if (task.spec.edit is not None and edit is None) or (exports(task) and export is None):
-            return State.STOPPED, EXPORT_LOST if exports(task) else EDIT_LOST
+            return _lost(task)
         try:
             worker = self._workers[task_id] = TaskWorker(task, context, self._holds(task.spec), edit, export, attempt)
         except TaskError as error:
@@ -224,7 +236,7 @@ class TaskRunner:
         try:
             end = await worker.run()
         except Stopped as error:
-            return State.STOPPED, "; ".join([str(error), *worker.counters.notes])
+            return State.STOPPED, str(error)
         finally:
             progress.cancel()
             self._note(task_id, worker)
@@ -286,6 +298,13 @@ async def _crashed(task: Task, context: TaskContext, error: Exception) -> str:
     window = LOOKED if context.names.is_own(task.spec.queue) else 1
     reason = await explained((context.host, context.login, context.tls), task.spec.queue, window)
     return f"{reason}; take it out, and resume"
+
+
+def _lost(task: Task) -> tuple[State, str]:
+    """How a task ends whose edit or export is not here. An edit that the journal has is done, whoever had it."""
+    if exports(task):
+        return State.STOPPED, EXPORT_LOST
+    return (State.DONE, "") if task.counts.sent else (State.STOPPED, EDIT_LOST)
 
 
 def exports(task: Task) -> bool:

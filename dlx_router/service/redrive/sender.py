@@ -25,6 +25,7 @@ from dlx_router.service.redrive.counters import Counters
 from dlx_router.wire import frames
 
 WINDOW: Final = 1000  # letters that are sent or told, and not settled
+WINDOW_BYTES: Final = 16 << 20  # of them
 
 
 class Unconfirmed(LinkError):
@@ -48,7 +49,7 @@ class Sender:
         counters: Counters,
         wake: Callable[[], None],
     ) -> None:
-        self.pending = 0
+        self.pending = self._pending_bytes = 0
         self.flying = 0
         self.window = WINDOW
         self.failure: Exception | None = None
@@ -73,7 +74,7 @@ class Sender:
         self.rests()
 
     async def close(self) -> None:
-        """Send no more: for who goes on with the connection."""
+        """Send no more: for who goes on with the connection. Copies that were not answered are in doubt."""
         await self._publisher.close()
 
     @property
@@ -85,6 +86,11 @@ class Sender:
     def room(self) -> int:
         """How many more may be on their way; none while the broker reads nothing, or the journal does not work."""
         return self.window - self.pending if self._context.journal.is_working and not self._out.blocked else 0
+
+    @property
+    def room_bytes(self) -> int:
+        """How large they may be together, all but the last."""
+        return WINDOW_BYTES - self._pending_bytes
 
     @property
     def is_held_up(self) -> bool:
@@ -107,7 +113,7 @@ class Sender:
         if not self.flying:
             self.rests()
         if self._spec.kind is Kind.DISCARD:
-            self.pending += 1
+            self._begins(job)
             job.published_ms = now_ms()
             self._record_events(job)
             return
@@ -127,12 +133,20 @@ class Sender:
             exchange, key, section = self._encoder.write(job, self._publisher.stamp())
             job.published_ms = now_ms()  # from now on it may die again, before the broker's confirm comes
             self._publisher.publish(job, exchange, key, section, job.delivery.body)
-            self.pending += 1
+            self._begins(job)
             self.flying += 1
         except frames.FrameTooLarge:
             self._stays(job, "their headers fill a frame")
         except UNWRITABLE as error:
             self._stays(job, f"they cannot be written: {error}")
+
+    def _begins(self, job: Job) -> None:
+        self.pending += 1
+        self._pending_bytes += job.weight
+
+    def _is_over(self, job: Job) -> None:
+        self.pending -= 1
+        self._pending_bytes -= job.weight
 
     def _stays(self, job: Job, why: str) -> None:
         job.copy = None
@@ -157,9 +171,9 @@ class Sender:
         job.batches = tuple(map(record, lines))
         once_sure(job, self._ended)
 
-    def _ended(self, _job: Job, how: Ending) -> None:
+    def _ended(self, job: Job, how: Ending) -> None:
         """Where the journal has lost its event all is begun anew."""
-        self.pending -= 1
+        self._is_over(job)
         self.answered_s = time.monotonic()
         if how is Ending.LOST:
             self.failure = LinkError("the journal is too far behind to take what is done; see /readyz")
@@ -173,7 +187,7 @@ class Sender:
         if not why:
             self._record_events(job)
             return
-        self.pending -= 1
+        self._is_over(job)
         self._context.metrics.redrive_letters[why] += 1
         assert job.copy is not None and job.letter is not None  # noqa: PT018 - it was published
         if why == NACKED:
@@ -187,8 +201,10 @@ class Sender:
         self._wake()
 
     def _in_doubt(self, jobs: list[Job], error: Exception) -> None:
-        self.pending -= len(jobs)
         self.flying -= len(jobs)
+        for job in jobs:
+            self._is_over(job)
+            job.copy = None  # it may be nowhere
         if isinstance(error, ChannelClosed):
             self.failure = Stopped(f"the broker refuses the destination: {error}; what was not sent stays")
         else:

@@ -161,7 +161,8 @@ class Tasks:
             if state is State.RUNNING:
                 self._task_log.see_free(task.spec.queue, task.id)
             began = task.counts.sent if is_objected(task) else task.canary_from  # who resumes it sends another canary
-            before, task = task, replace(changed(task, state, wall_ms()), by=by, canary_from=began)
+            why = "" if state is State.RUNNING else task.counts.explained("")
+            before, task = task, replace(changed(task, state, wall_ms(), why), by=by, canary_from=began)
             try:
                 await self._task_log.store(task)
             except BaseException:
@@ -170,6 +171,8 @@ class Tasks:
                 raise
             if state is State.RUNNING:
                 return self._begun(task_id, context)
+            if state is State.CANCELLED:
+                self._runner.forget(task_id)
         elif not self._task_log.is_told(task_id):
             await self._task_log.store(task)
         return task

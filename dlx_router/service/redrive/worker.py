@@ -49,6 +49,7 @@ TICK_S: Final = 0.02
 HALTED_S: Final = 1.0
 PATIENCE_S: Final = 10.0
 NACKS_KEEP_ORDER: Final = (4, 0)
+SPARE: Final = 100  # letters that are held besides those that may be sent: some stay
 GONE_S: Final = 5.0  # behind two heartbeats the broker has ended a connection that is dead
 
 
@@ -159,7 +160,7 @@ class TaskWorker:
         expected = max(await depth_of(self._context, self.task.spec.queue), self._given_back)
         self.counters.begin(expected, anew=self._is_once)
         self._later = False
-        self._prefetch = MAX_HELD if self._sifting else min(self._todo.most, WINDOW)
+        self._prefetch = self._most_held()
         self._scan = Scan(self._link, self.task.spec.queue, self._prefetch, self._take)
         self._sender.rests()
         await self._scan.start()
@@ -168,6 +169,14 @@ class TaskWorker:
             return await self._working(expected)
         finally:
             await self._finish()
+
+    def _most_held(self) -> int:
+        """How many letters this look may hold. Where what goes back is a return, few that are not sent."""
+        if self._sifting:
+            return MAX_HELD
+        most, allowed = min(self._todo.most, WINDOW), self._allowed()
+        returns = self._bounds.returns
+        return most if allowed is None or returns.is_free else min(most, max(allowed, 0) + SPARE)
 
     async def _working(self, expected: int) -> End | None:
         look = ScanPass(expected, partial(ready_in, self._context, self.task.spec.queue))
@@ -189,6 +198,9 @@ class TaskWorker:
             if await self._is_full() or (self._sifting and self._has_held_enough(limit, now, sent)):
                 return None
             self._check_export()
+            if self._spares.are_large and self._sender.room > 0:
+                until_s = partial(self._patient_until, now)
+                self.counters.parked(await self._spares.park_staying(self._out, until_s))
             await self._rest()
 
     def _has_held_enough(self, limit: HoldLimit, now: float, sent_before: int) -> bool:
@@ -280,12 +292,20 @@ class TaskWorker:
         begun = time.monotonic()
         while self._sender.pending and self._sender.is_open and time.monotonic() < self._patient_until(begun):
             await self._rest()
-        if self._sender.is_open:
-            self.counters.parked += await self._spares.park(self._out, partial(self._patient_until, time.monotonic()))
+        if self._out.is_open and self._context.journal.is_working:  # the sender's channel may have been closed
+            await self._spare(partial(self._patient_until, time.monotonic()))
         self._todo.clear()
         self._given_back = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
             self._given_back = await self._scan.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
+
+    async def _spare(self, until_s: Callable[[], float]) -> None:
+        """What must not go back goes to parking, in this time; what is published and not answered may be twice."""
+        if self._spares.are_flying:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(until_s() - time.monotonic(), 0)):
+                    await self._sender.close()
+        self.counters.parked(await self._spares.park(self._out, until_s))
 
     def _patient_until(self, begun: float) -> float:
         """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
@@ -321,7 +341,7 @@ class TaskWorker:
         returns = self._bounds.returns
         if not returns.are_counted:
             return False
-        count = decoder.returns(delivery)
+        count = returns.here(decoder.returns(delivery))
         if returns.are_spent(count, goes_on=self._goes_on):
             self._sender.failure = Stopped(returns.why_not(self.task.spec.queue, count))
         return returns.is_near(count)
@@ -334,7 +354,7 @@ class TaskWorker:
         else:
             self.counters.meant()
             self._todo.put(job := self._copies.job(consumer, envelope.delivery, letter, envelope))
-            if self._sifting and self._todo.is_full:  # else the prefetch bounds it
+            if self._todo.is_full:
                 self._scan.pause(paused=True)
             return job
         return None
@@ -360,11 +380,12 @@ class TaskWorker:
         room = room if allowed is None else min(room, allowed)
         if room <= 0 or self._scan.is_changing:
             return
+        room = self._todo.fitting(room, self._sender.room_bytes)
         for _ in range(self._pace.take(now, room)):
             if not await self._depths.admits(self._todo.first, self._sender.pending, now):
                 return
             job = self._todo.next()
-            if self._sifting and self._todo.has_room:
+            if self._todo.has_room:
                 self._scan.pause(paused=False)
             await self._sender.send(job)
 

@@ -21,7 +21,7 @@ from dlx_router.journal.writer import Journal
 from dlx_router.redrive.task import Counts, Kind, Spec
 from dlx_router.service.inflight import clock
 from dlx_router.service.redrive.counters import Counters
-from dlx_router.service.redrive.sender import WINDOW, Sender, Unconfirmed
+from dlx_router.service.redrive.sender import WINDOW, WINDOW_BYTES, Sender, Unconfirmed
 from dlx_router.service.redrive.worker import HALTED_S, TaskWorker
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
@@ -70,7 +70,7 @@ def sender(writer: Journal, settled: list[int], lines: int = 1) -> tuple[Sender,
         return True
 
     consumer = SimpleNamespace(settle=settle)
-    job = {"consumer": consumer, "batches": (), "published_ms": 0}
+    job = {"consumer": consumer, "batches": (), "published_ms": 0, "weight": 1}
     return made, lambda tag: SimpleNamespace(**job, delivery=SimpleNamespace(tag=tag))
 
 
@@ -241,3 +241,19 @@ async def test_a_change_holds_only_once_the_stream_has_it(monkeypatch: pytest.Mo
     assert not await answered(writer)
     assert "too far behind" in await answered(journal(spool_bytes=0))
     assert "JOURNAL=off" in await answered(journal(Mode.OFF))
+
+
+async def test_what_is_on_its_way_has_a_bound_in_bytes_that_it_gives_back() -> None:
+    writer = journal()
+    stream = Stream(writer)
+    sends, letter = sender(writer, [])
+    for tag in range(3):
+        await sends.send(letter(tag))
+    assert sends.room_bytes == WINDOW_BYTES - 3
+    await soon(lambda: bool(stream.taken))
+    stream.confirm()
+    assert (sends.pending, sends.room_bytes) == (0, WINDOW_BYTES)
+    sends._begins(job := letter(4))
+    sends.flying = 1
+    sends._in_doubt([job], LinkError("lost"))
+    assert (sends.pending, sends.flying, sends.room_bytes) == (0, 0, WINDOW_BYTES)
