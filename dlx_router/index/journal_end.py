@@ -18,16 +18,17 @@ CHUNK_S: Final = 10.0  # from one message to the next at the end of a stream tha
 FIRST_S: Final = 0.5  # where there may be nothing yet
 SOON_S: Final = 2.0  # until it is asked again where nothing came
 LATER_S: Final = 30.0  # and where something did, but nothing comes
-Newest = Callable[[float, float], Awaitable[int]]
-"""The offset of the newest message: −1 where none comes in so many seconds, nor another one in so many behind it."""
+Newest = Callable[[float, float], Awaitable[tail.Newest]]
+"""The newest message: none comes in so many seconds, nor another one in so many behind it. See `tail.newest`."""
+Fits = Callable[[Read], bool]
 
 
 def asked_of(stream: Reading, name: str) -> Newest:
     """Over the stream's own connection. Raises Lost."""
 
-    async def newest(first_s: float, quiet_s: float) -> int:
+    async def newest(first_s: float, quiet_s: float) -> tail.Newest:
         try:
-            return await tail.last_offset(stream.link, name, first_s, quiet_s)
+            return await tail.newest(stream.link, name, first_s, quiet_s)
         except (LinkError, ChannelClosed, TimeoutError) as error:
             why = str(error) or "no answer in time"
             raise Lost(f"stream {name!r}: its newest message cannot be read: {why}; it is tried again") from None
@@ -49,19 +50,22 @@ def empty_of(stream: Reading, name: str) -> Callable[[], Awaitable[bool]]:
     return is_empty
 
 
-async def is_same(stream: Reading, name: str, offset: int, fits: Callable[[Read], bool], newest: Newest) -> bool:
+async def is_same(stream: Reading, name: str, offset: int, fits: Fits, newest: Newest, *, is_new: Fits) -> bool:
     """Whether the message at `offset`, from which `stream` is read, is the one that `fits`. Raises Lost: not known.
 
     It is not where another message comes (ours is long gone, or the stream is made anew), nor where the stream ends
-    before: it was made anew too.
+    before: it was made anew too. A replica that lags behind is a stream that has not ended: while messages come, only
+    one that `is_new`, written since we asked, cannot lie before ours.
     """
     messages = await stream.take(1, within_s=SILENT_S)
     stream.done()
     if messages:
         return messages[0].offset == offset and fits(messages[0])
-    end = await newest(SILENT_S, CHUNK_S)
-    if end < 0 or end >= offset:
+    message, is_last = await newest(SILENT_S, CHUNK_S)
+    if message is None or message.offset >= offset:
         raise Lost(f"stream {name!r}: nothing came in {SILENT_S:g} s, and we had a message of it; it is tried again")
+    if not is_last and not is_new(message):
+        raise Lost(f"stream {name!r}: what came is older than what we had, and more follows; it is tried again")
     return False
 
 
@@ -99,14 +103,18 @@ class End:
 
     async def _ask(self, at: int | None) -> None:
         known = -1 if self.offset is None else self.offset
-        offset = await self._newest(FIRST_S, tail.QUIET_S)
+        offset = await self._newest_offset(FIRST_S)
         if offset < 0 and (at is not None or known >= 0):
-            offset = await self._newest(SILENT_S, tail.QUIET_S)
+            offset = await self._newest_offset(SILENT_S)
             if offset < 0:
                 raise self._lost()
         if offset >= 0 or await self._is_empty():
             self.offset = max(offset, known)
         self._next_s = self._clock() + (SOON_S if self.offset is None else LATER_S)
+
+    async def _newest_offset(self, first_s: float) -> int:
+        message, _ = await self._newest(first_s, tail.QUIET_S)
+        return -1 if message is None else message.offset
 
     def _lost(self) -> Lost:
         return Lost(f"stream {self._name!r}: nothing comes, and there is more of it; it is tried again")

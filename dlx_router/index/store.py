@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.signature import Signature
@@ -376,3 +376,11 @@ class Store:
 def digest(body: bytes) -> bytes:
     """Tells one message of a stream from another at the same offset."""
     return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def was_written_since(since_ms: int, body: bytes, version: int | None) -> bool:
+    """Whether an event of a message is of then or later; what is later than our clock says nothing of that."""
+    portion = Portion()
+    with suppress(FormatError):
+        portion.read(Message(0, body, version=version))
+    return any(since_ms <= event.ts_ms <= wall_ms() + CLOCKS_MS for event, _, _ in portion.events)

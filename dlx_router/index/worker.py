@@ -22,7 +22,7 @@ from dlx_router.core.signature import Signer, judged
 from dlx_router.index import journal_end, protocol, schema
 from dlx_router.index.journal_end import End, Newest
 from dlx_router.index.schema import Damaged, IndexFileError
-from dlx_router.index.store import Message, Store, digest
+from dlx_router.index.store import CLOCKS_MS, Message, Store, digest, was_written_since
 from dlx_router.telemetry import faults
 from dlx_router.telemetry.wall_clock import wall_ms
 
@@ -317,7 +317,15 @@ async def _gathered(stream: Reading, until_s: float) -> list[Read]:
 
 
 async def _is_same(stream: Reading, name: str, at: tuple[int, bytes], newest: Newest) -> bool:
-    return await journal_end.is_same(stream, name, at[0], lambda message: digest(message.body) == at[1], newest)
+    asked_ms = wall_ms() + CLOCKS_MS
+
+    def fits(message: Read) -> bool:
+        return digest(message.body) == at[1]
+
+    def is_new(message: Read) -> bool:
+        return was_written_since(asked_ms, message.body, message.version)
+
+    return await journal_end.is_same(stream, name, at[0], fits, newest, is_new=is_new)
 
 
 def _since_ms(last_ms: int | None) -> int | None:
