@@ -97,6 +97,16 @@ class End:
         elif self._clock() - self._behind_s > SILENT_S:
             raise self._lost()
 
+    def begins(self) -> bool:
+        """A message came; → whether this journal was said to be empty. Then how long it is is not known any more.
+
+        A broker whose replica has just become the leader sends nothing for a while, and counts none either.
+        """
+        was_empty = self.offset is not None and self.offset < 0
+        if was_empty:
+            self.offset = None
+        return was_empty
+
     def _is_due(self, *, is_quiet: bool) -> bool:
         """What came where nobody knew of anything may be all that there is."""
         return (is_quiet and self._clock() >= self._next_s) or (self.offset is None and not is_quiet)

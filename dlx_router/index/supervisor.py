@@ -116,7 +116,8 @@ class Supervisor:
     def has_caught_up(self, vhost: str) -> bool:
         """Whether the index read this vhost's journal to its end since it began to follow it.
 
-        Until then the file may say what was taken back later. It stays true while the index falls behind.
+        Until then the file may say what was taken back later. It stays true while the index falls behind, unless the
+        journal was said to be empty and is not.
         """
         status = (self.status.get("vhosts") or {}).get(vhost) or {}
         return vhost in self._wanted and bool(status.get("has_caught_up"))

@@ -157,6 +157,8 @@ class Worker:
             messages = await _gathered(stream, next_s)
             if store is not self._store:
                 raise _Anew
+            if messages and end.begins():
+                self._begin_anew(vhost)
             await self._apply(vhost, store, [_judged(signer, message) for message in messages])
             next_s, is_quiet = asyncio.get_running_loop().time() + GATHER_S, not messages
 

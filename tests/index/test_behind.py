@@ -3,11 +3,15 @@
 import asyncio
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
+from dlx_router.broker.control import Lost
+from dlx_router.broker.reading import Read, Reading
+from dlx_router.broker.tail import Newest
 from dlx_router.index import worker
+from dlx_router.index.journal_end import End
 from dlx_router.index.schema import open_writer
 from dlx_router.index.store import CLOCKS_MS, Message, Store
 from dlx_router.index.worker import Worker
@@ -45,8 +49,47 @@ class Following(Worker):
     def behind_ms(self) -> Any:
         return self.status["behind_ms"]
 
+    async def follow(self, store: Store, stream: "Brought", end: End) -> None:
+        """Until the stream brings no more."""
+        self._store = store
+        self.status |= {"offset": None, "has_caught_up": False}
+        stream.status = self.status
+        with pytest.raises(Lost):
+            await self._follow_on("/", store, cast("Reading", cast("Any", stream)), end, None)
+
     async def read(self, store: Store, *events: bytes, offset: int = 0) -> None:
         await self._apply("/", store, [Message(offset + number, event) for number, event in enumerate(events)])
+
+
+class Brought:
+    """Answers as a Reading does: at each take the next of these portions. `caught_up`: what was said before each."""
+
+    is_lost = False
+
+    def __init__(self, *portions: list[Read], newest: int) -> None:
+        self.portions, self.last, self.caught_up = [*portions], newest, list[bool]()
+        self.status: dict[str, Any] = {}
+
+    async def take(self, _at_most: int, within_s: float) -> list[Read]:
+        if within_s <= 0:
+            return []
+        self.caught_up.append(self.status["has_caught_up"])
+        if not self.portions:
+            raise Lost("the connection ended")
+        return self.portions.pop(0)
+
+    async def gather(self, count: int, within_s: float) -> None:
+        """Nothing more comes of a portion."""
+
+    def done(self) -> None:
+        """An ack is only a credit."""
+
+    async def newest(self, _first_s: float, _quiet_s: float) -> Newest:
+        has_begun = any(self.caught_up)
+        return Newest(Read(self.last, b"") if has_begun else None, has_begun)
+
+    async def is_empty(self) -> bool:
+        return not any(self.caught_up)
 
 
 def dies_at(ms: int, number: int = 9) -> bytes:
@@ -113,6 +156,15 @@ async def test_an_empty_journal_is_not_read_to_its_end_before_somebody_says_so(s
     following.ends_at(-1)
     await following.read(store)
     assert (following.status["has_caught_up"], following.behind_ms()) == (True, 0)
+
+
+async def test_a_journal_that_was_said_to_be_empty_is_read_to_its_end_first(store: Store, file: Path) -> None:
+    """Its leader had moved: nothing came yet, and none was counted. Status pages that had been revoked were shown."""
+    portions = [[Read(offset, told(offset))] for offset in range(4)]
+    stream = Brought([], *portions, newest=3)
+    end = End("journal", stream.newest, stream.is_empty)
+    await Following(file).follow(store, stream, end)
+    assert stream.caught_up == [True, True, False, False, False, True]
 
 
 async def test_while_the_disk_is_full_the_index_falls_behind(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

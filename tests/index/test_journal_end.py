@@ -143,6 +143,18 @@ async def test_a_journal_is_empty_where_none_comes_and_none_is_counted() -> None
     assert end.offset == 0
 
 
+@pytest.mark.usefixtures("at_once")
+async def test_how_long_an_empty_journal_is_is_asked_anew_once_a_message_comes() -> None:
+    stream = Stream()
+    stream.is_counted_empty = True
+    end = ending(stream)
+    await looked(end, None)
+    stream.end = 40
+    assert (end.begins(), end.offset, end.begins()) == (True, None, False)
+    await end.look(0, is_quiet=False)
+    assert (end.offset, end.begins()) == (40, False)
+
+
 async def test_an_end_is_asked_for_once_where_letters_never_stop() -> None:
     stream = Stream(end=4)
     end = ending(stream)
