@@ -44,6 +44,7 @@ class Supervisor:
         self._process: Process | None = None
         self._tries: dict[str, int] = {}
         self._again: dict[str, float] = {}
+        self._unsent: dict[str, str] = {}  # vhosts whose address could not be read, and why
 
     def lead(self, vhost: str, *, ours: bool) -> None:
         """We lead this vhost, or do not any more."""
@@ -52,6 +53,7 @@ class Supervisor:
             self._attend(vhost)
         elif not ours and vhost in self._wanted:
             self._wanted.discard(vhost)
+            self._unsent.pop(vhost, None)
             self.status.get("vhosts", {}).pop(vhost, None)
             self._send(protocol.leave(vhost))
 
@@ -103,8 +105,8 @@ class Supervisor:
         while line := await process.stdout.readline():
             if status := protocol.decoded(line):
                 self.status = status
-                self._note(status.get("trouble"))
                 self._look(status.get("vhosts") or {})
+                self._note(status.get("trouble") or next(iter(self._unsent.values()), None))
                 self._warn_of_strangers(status.get("vhosts") or {})
 
     def as_of_ms(self, vhost: str, now_ms: int) -> int:
@@ -137,10 +139,10 @@ class Supervisor:
                 self._notices.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
 
     def _look(self, vhosts: dict[str, Any]) -> None:
-        """Whoever lost its connection is told anew where to connect, after a moment."""
+        """Whoever lost its connection, or does not know of one yet, is told anew where to connect, after a moment."""
         now = asyncio.get_running_loop().time()
-        for vhost, status in vhosts.items():
-            if status.get("state") != "lost" or vhost not in self._wanted:
+        for vhost in self._wanted:
+            if vhost in vhosts and vhosts[vhost].get("state") != "lost":
                 self._again.pop(vhost, None)
             elif now >= self._again.setdefault(vhost, now + AGAIN_S):
                 del self._again[vhost]
@@ -150,9 +152,10 @@ class Supervisor:
         try:
             hosts, login, tls = self._where(vhost)
         except Exception as error:  # noqa: BLE001 - a secret's file may be gone just now; the next look asks again
+            self._unsent[vhost] = str(error)
             self._note(str(error))
-            self._again[vhost] = 0.0
             return
+        self._unsent.pop(vhost, None)
         tries = self._tries[vhost] = self._tries.get(vhost, -1) + 1
         self._send(protocol.attend(hosts[tries % len(hosts)], login, tls, self._stream, self.key_of(vhost)))
 
