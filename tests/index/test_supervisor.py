@@ -1,6 +1,8 @@
 """The router's side of the index: its process is real, and what it is to read lies behind a port that nobody serves."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -71,3 +73,58 @@ async def test_a_vhost_that_is_left_is_no_trouble_any_more(scene: Scene) -> None
         await soon(lambda: index.status["trouble"] is None, within=20)
         index.lead("/", ours=False)
         await soon(lambda: GONE not in scene.notes())
+
+
+CURRENT: Any = {"state": "current", "behind_ms": 0, "has_caught_up": True}
+
+
+def suspended(index: Supervisor) -> int:
+    """Its process says nothing from now on; → which one that is."""
+    assert index._process is not None
+    os.kill(index._process.pid, signal.SIGSTOP)
+    return index._process.pid
+
+
+async def test_a_process_that_says_nothing_any_more_falls_behind(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last thing that it had said was true for ever: current, and behind by nothing."""
+    monkeypatch.setattr(subject, "LATE_S", 1.5)
+    monkeypatch.setattr(subject, "SILENT_S", 1.0)
+    async with scene.running() as index:
+        await soon(lambda: index.status["trouble"] is None, within=20)
+        pid = suspended(index)
+        try:
+            index.lead("/", ours=True)
+            index.status = {**index.status, "vhosts": {"/": CURRENT}}
+            assert (scene.state(), index.as_of_ms("/", 10**6)) == ("current", 10**6)
+            await soon(lambda: scene.state() == "reading")
+            assert index.as_of_ms("/", 10**6) < 10**6 - 1500
+            assert index.has_caught_up("/"), "what it has read it has"
+            await soon(lambda: "has not said how it is" in scene.notes())
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await soon(lambda: scene.state() == "lost", within=10)
+        assert scene.notes() == ""
+
+
+async def test_what_a_process_said_ends_with_it(scene: Scene) -> None:
+    """The next one is started up to half a minute later, and it may never begin."""
+    async with scene.running() as index:
+        await soon(lambda: index.status["trouble"] is None, within=20)
+        pid = suspended(index)
+        index.lead("/", ours=True)
+        index.status = {**index.status, "vhosts": {"/": CURRENT}}
+        os.kill(pid, signal.SIGKILL)
+        await soon(lambda: "ended with" in str(index.status["trouble"]))
+        assert (scene.state(), index.as_of_ms("/", 10**6), index.has_caught_up("/")) == (None, 0, False)
+        assert "ended with" in scene.notes()
+
+
+async def test_an_index_whose_process_cannot_be_started_says_nothing_of_vhosts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "PYTHON", "/no/such/python")
+    scene.index.lead("/", ours=True)
+    scene.index.status = {**scene.index.status, "vhosts": {"/": CURRENT}}
+    async with scene.running() as index:
+        await soon(lambda: "cannot be started" in str(index.status["trouble"]))
+        assert (scene.state(), index.as_of_ms("/", 10**6), index.has_caught_up("/")) == (None, 0, False)
