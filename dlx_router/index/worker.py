@@ -130,6 +130,7 @@ class Worker:
                 await asyncio.sleep(AGAIN_S)
             except (Damaged, sqlite3.DatabaseError) as error:
                 self._throw_away(f"damaged: {error}")
+                await asyncio.sleep(AGAIN_S)  # it may not go away, or be damaged again at once
 
     async def _read(self, vhost: str, store: Store) -> None:
         order = self._orders[vhost]
@@ -248,13 +249,16 @@ class Worker:
         if store is not None:
             with suppress(sqlite3.Error):
                 store.close()
-        self._rebuilds += 1
         self._begin_anew(*self._vhosts)
-        sys.stderr.write(f"dlx-router: the index {self._path} is made anew from the journal: {why}\n")
         try:
             schema.remove(self._path)
         except OSError as error:
-            self._object(f"INDEX_PATH {self._path}: {error.strerror}; it is tried again")
+            self._object(
+                f"INDEX_PATH {self._path}: {why}, and it cannot be removed: {error.strerror}; it is tried again"
+            )
+            return
+        self._rebuilds += 1
+        sys.stderr.write(f"dlx-router: the index {self._path} is made anew from the journal: {why}\n")
 
     def _object(self, why: str) -> None:
         self._trouble = why
