@@ -116,6 +116,7 @@ class Worker:
     async def _keep_following(self, vhost: str) -> None:
         """Until the connection is lost: the router then says where and how to connect again."""
         while vhost in self._orders:
+            store = None
             try:
                 store = self._opened()
                 await self._read(vhost, store)
@@ -129,6 +130,8 @@ class Worker:
                 self._object(str(error))
                 await asyncio.sleep(AGAIN_S)
             except (Damaged, sqlite3.DatabaseError) as error:
+                if store is not self._store:
+                    continue  # what was open was closed by who made it anew, which is no damage
                 self._throw_away(f"damaged: {error}")
                 await asyncio.sleep(AGAIN_S)  # it may not go away, or be damaged again at once
 

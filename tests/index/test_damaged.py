@@ -1,10 +1,11 @@
-"""A file that cannot be used is made anew, and not without a pause."""
+"""A file that cannot be used is made anew: not without a pause, and not because of one that is closed already."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
+from dlx_router.broker.control import Lost
 from dlx_router.index import worker as subject
 from dlx_router.index.schema import Damaged
 from dlx_router.index.store import Store
@@ -43,3 +44,29 @@ async def test_a_file_that_stays_damaged_is_tried_again_after_a_pause(
     assert "layout 3, not 7, and it cannot be removed" in str(damages._trouble)
     damages._orders.clear()
     await following
+
+
+class Shared(Following):
+    """Another vhost finds the file damaged while this one waits for the broker; the next time that is away."""
+
+    after: Store | None = None
+
+    async def _read(self, vhost: str, store: Store) -> None:
+        if self.after is not None:
+            raise Lost("no broker")
+        self._throw_away("damaged")
+        self.after = self._opened()
+        store.position(vhost)
+
+
+async def test_a_file_that_another_vhost_has_made_anew_is_not_thrown_away_with_the_old_one(file: Path) -> None:
+    """The closed one could not be read, so it counted as damaged: what the other vhost had read by then was deleted."""
+    shared = Shared(file)
+    await shared._keep_following("/")
+    now = shared._store
+    assert now is not None
+    assert now is shared.after
+    assert (shared._rebuilds, shared._vhosts["/"]["state"], now.position("/")) == (1, "lost", None)
+    now.close()
+    assert shared._lock is not None
+    shared._lock.close()
