@@ -5,6 +5,7 @@ asked for by itself. A journal is empty where none comes and the broker counts n
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -79,7 +80,7 @@ class End:
         self.offset: int | None = None
         self._name, self._newest, self._is_empty = name, newest, is_empty
         self._clock = asyncio.get_running_loop().time
-        self._next_s = 0.0
+        self._asked_s = -math.inf
         self._behind_s: float | None = None  # since when there is more, and nothing comes
 
     async def look(self, at: int | None, *, is_quiet: bool) -> None:
@@ -97,19 +98,22 @@ class End:
         elif self._clock() - self._behind_s > SILENT_S:
             raise self._lost()
 
-    def begins(self) -> bool:
-        """A message came; → whether this journal was said to be empty. Then how long it is is not known any more.
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it was asked for so lately that it need not be asked for again."""
+        return self._clock() < self._asked_s + (SOON_S if self.offset is None else LATER_S)
+
+    def begins(self) -> None:
+        """A message came: where this journal was said to be empty, how long it is is not known any more.
 
         A broker whose replica has just become the leader sends nothing for a while, and counts none either.
         """
-        was_empty = self.offset is not None and self.offset < 0
-        if was_empty:
+        if self.offset is not None and self.offset < 0:
             self.offset = None
-        return was_empty
 
     def _is_due(self, *, is_quiet: bool) -> bool:
         """What came where nobody knew of anything may be all that there is."""
-        return (is_quiet and self._clock() >= self._next_s) or (self.offset is None and not is_quiet)
+        return (is_quiet and not self.is_fresh) or (self.offset is None and not is_quiet)
 
     async def _ask(self, at: int | None) -> None:
         known = -1 if self.offset is None else self.offset
@@ -120,7 +124,7 @@ class End:
                 raise self._lost()
         if offset >= 0 or await self._is_empty():
             self.offset = max(offset, known)
-        self._next_s = self._clock() + (SOON_S if self.offset is None else LATER_S)
+        self._asked_s = self._clock()
 
     async def _newest_offset(self, first_s: float) -> int:
         message, _ = await self._newest(first_s, tail.QUIET_S)

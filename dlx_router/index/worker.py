@@ -54,6 +54,7 @@ class Worker:
         self._following: dict[str, asyncio.Task[None]] = {}
         self._vhosts: dict[str, dict[str, Any]] = {}
         self._ends: dict[str, int] = {}  # of vhosts: the journal's newest offset, as far as known; −1: it is empty
+        self._asked: set[str] = set()  # vhosts whose end was asked for lately
         self._trouble: str | None = None
         self._orders: dict[str, dict[str, Any]] = {}
         self._rebuilds = 0
@@ -104,6 +105,7 @@ class Worker:
         """Said before anything is read: whoever needs a whole file must not take this one for that of before."""
         for vhost in vhosts:
             self._ends.pop(vhost, None)
+            self._asked.discard(vhost)
             self._vhosts[vhost] |= {"has_caught_up": False, "behind_ms": None}
         self._say()
 
@@ -155,16 +157,24 @@ class Worker:
         next_s, is_quiet = 0.0, False
         while True:
             await end.look(self._vhosts[vhost]["offset"], is_quiet=is_quiet)
-            if end.offset is not None:
-                self._ends[vhost] = end.offset
-                self._vhosts[vhost]["has_caught_up"] |= self._is_at_end(vhost)
+            self._learn(vhost, end)
             messages = await _gathered(stream, next_s)
             if store is not self._store:
                 raise _Anew
-            if messages and end.begins():
-                self._begin_anew(vhost)
+            if messages:
+                end.begins()
+                self._learn(vhost, end)
             await self._apply(vhost, store, [_judged(signer, message) for message in messages])
             next_s, is_quiet = asyncio.get_running_loop().time() + GATHER_S, not messages
+
+    def _learn(self, vhost: str, end: End) -> None:
+        """Where the journal ends. One that was said to be empty and is not may be long, and is not read yet."""
+        if self._ends.get(vhost) == -1 != end.offset:
+            self._begin_anew(vhost)
+        if end.offset is not None:
+            self._ends[vhost] = end.offset
+            (self._asked.add if end.is_fresh else self._asked.discard)(vhost)
+            self._vhosts[vhost]["has_caught_up"] |= self._is_at_end(vhost)
 
     async def _apply(self, vhost: str, store: Store, messages: list[Message]) -> None:
         if not messages:
@@ -192,8 +202,8 @@ class Worker:
         self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
 
     def _rest(self, vhost: str, store: Store) -> None:
-        """Nothing came: only where the file has the newest message of the journal it lacks nothing."""
-        if self._is_at_end(vhost):
+        """Nothing came: only where the file has what was lately the newest message of the journal it lacks nothing."""
+        if vhost in self._asked and self._is_at_end(vhost):
             self._vhosts[vhost] |= {"state": "current", "behind_ms": 0, "has_caught_up": True}
         else:
             self._vhosts[vhost] |= {"state": "reading", "behind_ms": _since_ms(store.last_ms(vhost))}
