@@ -22,7 +22,7 @@ from dlx_router.core.signature import Signer, judged
 from dlx_router.index import journal_end, protocol, schema
 from dlx_router.index.journal_end import End, Newest
 from dlx_router.index.schema import Damaged, IndexFileError
-from dlx_router.index.store import CLOCKS_MS, Message, Store, digest, was_written_since
+from dlx_router.index.store import CLOCKS_MS, MOST_GONE, Message, Store, digest, was_written_since
 from dlx_router.telemetry import faults
 from dlx_router.telemetry.wall_clock import wall_ms
 
@@ -32,7 +32,6 @@ GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a fe
 SAY_S: Final = 0.5
 AGAIN_S: Final = 2.0
 TIDY_S: Final = 10.0
-TIDY_LETTERS: Final = 2000  # at once: reading waits meanwhile
 MAX_BYTES: Final = 4 << 30
 MAX_AGE_MS: Final = 14 * 86_400_000  # as the journal; only letters whose way has ended go by age
 MOST_SAID: Final = 20  # reasons: they may name numbers that somebody chose
@@ -139,18 +138,26 @@ class Worker:
 
     async def _read(self, vhost: str, store: Store) -> None:
         order = self._orders[vhost]
+        if store.is_forgetting(vhost):
+            await self._forget(vhost, store)
         at, signer = store.position(vhost), _signer(order)
         start = "first" if at is None else at[0]
         async with reading(protocol.place(order), order["stream"], start) as stream:
             newest = journal_end.asked_of(stream, order["stream"])
             if at is not None and not await _is_same(stream, order["stream"], at, newest):
                 self._begin_anew(vhost)
-                store.forget(vhost)
+                store.begin_to_forget(vhost)
                 return  # from its start
             self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
             self._vhosts[vhost] |= {"offset": None if at is None else at[0]}
             end = End(order["stream"], newest, journal_end.empty_of(stream, order["stream"]))
             await self._follow_on(vhost, store, stream, end, signer)
+
+    async def _forget(self, vhost: str, store: Store) -> None:
+        """Others go on meanwhile."""
+        self._vhosts[vhost] |= {"trouble": "its journal is another one: what that of before told is taken away first"}
+        for _ in store.forget(vhost):
+            await asyncio.sleep(0)
 
     async def _follow_on(self, vhost: str, store: Store, stream: Reading, end: End, signer: Signer | None) -> None:
         """Until the connection is lost, or the file is another one."""
@@ -193,7 +200,7 @@ class Worker:
                 self._object(f"{error}: {self._path}; letters go on, events wait in the journal")
                 self._vhosts[vhost] |= {"state": "reading", "behind_ms": as_of_ms and wall_ms() - as_of_ms}
                 await asyncio.sleep(AGAIN_S)
-                self._make_room(store)
+                await self._make_room(store)
                 messages = _behind(store.position(vhost), messages)
         self._trouble = None
         self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": _since_ms(store.last_ms(vhost))}
@@ -276,13 +283,16 @@ class Worker:
     def _object(self, why: str) -> None:
         self._trouble = why
 
-    def _make_room(self, store: Store) -> None:
+    async def _make_room(self, store: Store) -> None:
         """As large as it may be: what nothing needs goes, then the oldest letters, a twentieth at a time."""
         with suppress(sqlite3.Error):
             if store.used_bytes() > 0.9 * self._max_bytes:
                 store.relieve(self._max_bytes)
             if store.used_bytes() > 0.9 * self._max_bytes:
-                store.shrink(max(100, store.count() // 20))
+                left = max(100, store.count() // 20)
+                while left > 0 and (gone := store.shrink(min(left, MOST_GONE))):
+                    left -= gone
+                    await asyncio.sleep(0)  # others go on meanwhile
 
     async def _tidy(self) -> None:
         while True:
@@ -291,9 +301,9 @@ class Worker:
                 continue
             with suppress(sqlite3.Error):
                 before_ms = wall_ms() - MAX_AGE_MS
-                self._store.prune(before_ms=before_ms, at_most=TIDY_LETTERS)
+                self._store.prune(before_ms=before_ms, at_most=MOST_GONE)
                 self._store.tidy(before_ms=before_ms, age_ms=MAX_AGE_MS)
-                self._make_room(self._store)
+                await self._make_room(self._store)
 
     async def _report(self) -> None:
         """How it goes, twice a second, to whoever started us."""
