@@ -18,7 +18,7 @@ SILENT_S: Final = 15.0  # for what has to come: messages that we had, and the ne
 CHUNK_S: Final = 10.0  # from one message to the next at the end of a stream that seems to be shorter than it was
 FIRST_S: Final = 0.5  # where there may be nothing yet
 SOON_S: Final = 2.0  # until it is asked again where nothing came
-LATER_S: Final = 30.0  # and where something did, but nothing comes
+LATER_S: Final = 30.0  # and where something did, but nothing comes, or what comes is old
 Newest = Callable[[float, float], Awaitable[tail.Newest]]
 """The newest message: none comes in so many seconds, nor another one in so many behind it. See `tail.newest`."""
 Fits = Callable[[Read], bool]
@@ -73,14 +73,16 @@ async def is_same(stream: Reading, name: str, offset: int, fits: Fits, newest: N
 class End:
     """Of a journal that is being read. `offset`: of its newest message when it was asked for last; None: not known.
 
-    −1: it had none.
+    −1: it had none. `lags`: it is read from a replica that has yet to copy what was written since. `is_new`: whether a
+    message was written just now.
     """
 
-    def __init__(self, name: str, newest: Newest, is_empty: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, name: str, newest: Newest, is_empty: Callable[[], Awaitable[bool]], *, is_new: Fits) -> None:
         self.offset: int | None = None
-        self._name, self._newest, self._is_empty = name, newest, is_empty
+        self._name, self._newest, self._is_empty, self._is_new = name, newest, is_empty, is_new
         self._clock = asyncio.get_running_loop().time
         self._asked_s = -math.inf
+        self.lags = False
         self._behind_s: float | None = None  # since when there is more, and nothing comes
 
     async def look(self, at: int | None, *, is_quiet: bool) -> None:
@@ -101,7 +103,7 @@ class End:
     @property
     def is_fresh(self) -> bool:
         """Whether it was asked for so lately that it need not be asked for again."""
-        return self._clock() < self._asked_s + (SOON_S if self.offset is None else LATER_S)
+        return self._clock() < self._asked_s + (SOON_S if self.offset is None and not self.lags else LATER_S)
 
     def begins(self) -> None:
         """A message came: where this journal was said to be empty, how long it is is not known any more.
@@ -109,26 +111,25 @@ class End:
         A broker whose replica has just become the leader sends nothing for a while, and counts none either.
         """
         if self.offset is not None and self.offset < 0:
-            self.offset = None
+            self.offset, self._asked_s = None, -math.inf
 
     def _is_due(self, *, is_quiet: bool) -> bool:
         """What came where nobody knew of anything may be all that there is."""
-        return (is_quiet and not self.is_fresh) or (self.offset is None and not is_quiet)
+        return (is_quiet or self.offset is None) and not self.is_fresh
 
     async def _ask(self, at: int | None) -> None:
         known = -1 if self.offset is None else self.offset
-        offset = await self._newest_offset(FIRST_S)
-        if offset < 0 and (at is not None or known >= 0):
-            offset = await self._newest_offset(SILENT_S)
-            if offset < 0:
+        message, is_last = await self._newest(FIRST_S, tail.QUIET_S)
+        if message is None and (at is not None or known >= 0):
+            message, is_last = await self._newest(SILENT_S, tail.QUIET_S)
+            if message is None:
                 raise self._lost()
-        if offset >= 0 or await self._is_empty():
-            self.offset = max(offset, known)
+        self.lags = message is not None and not is_last and not self._is_new(message)
+        if message is not None and not self.lags:
+            self.offset = max(message.offset, known)
+        elif known < 0:
+            self.offset = -1 if message is None and await self._is_empty() else None
         self._asked_s = self._clock()
-
-    async def _newest_offset(self, first_s: float) -> int:
-        message, _ = await self._newest(first_s, tail.QUIET_S)
-        return -1 if message is None else message.offset
 
     def _lost(self) -> Lost:
         return Lost(f"stream {self._name!r}: nothing comes, and there is more of it; it is tried again")

@@ -31,6 +31,7 @@ ENOUGH_BYTES: Final = 1 << 20  # of messages, and a transaction begins; compress
 GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a few large ones cost less than many small
 SAY_S: Final = 0.5
 AGAIN_S: Final = 2.0
+NEW_MS: Final = 15_000  # an event that is older comes late: its message was written before, or its clock is wrong
 TIDY_S: Final = 10.0
 MAX_BYTES: Final = 4 << 30
 MAX_AGE_MS: Final = 14 * 86_400_000  # as the journal; only letters whose way has ended go by age
@@ -150,7 +151,7 @@ class Worker:
                 return  # from its start
             self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
             self._vhosts[vhost] |= {"offset": None if at is None else at[0]}
-            end = End(order["stream"], newest, journal_end.empty_of(stream, order["stream"]))
+            end = End(order["stream"], newest, journal_end.empty_of(stream, order["stream"]), is_new=_is_new)
             await self._follow_on(vhost, store, stream, end, signer)
 
     async def _forget(self, vhost: str, store: Store) -> None:
@@ -180,7 +181,7 @@ class Worker:
             self._begin_anew(vhost)
         if end.offset is not None:
             self._ends[vhost] = end.offset
-            (self._asked.add if end.is_fresh else self._asked.discard)(vhost)
+            (self._asked.add if end.is_fresh and not end.lags else self._asked.discard)(vhost)
             self._vhosts[vhost]["has_caught_up"] |= self._is_at_end(vhost)
 
     async def _apply(self, vhost: str, store: Store, messages: list[Message]) -> None:
@@ -355,6 +356,10 @@ async def _is_same(stream: Reading, name: str, at: tuple[int, bytes], newest: Ne
         return was_written_since(asked_ms, message.body, message.version)
 
     return await journal_end.is_same(stream, name, at[0], fits, newest, is_new=is_new)
+
+
+def _is_new(message: Read) -> bool:
+    return was_written_since(wall_ms() - NEW_MS, message.body, message.version)
 
 
 def _since_ms(last_ms: int | None) -> int | None:

@@ -76,7 +76,7 @@ class Brought:
         self.is_new, self.now_s = is_new, 0.0
 
     def end(self) -> End:
-        end = End("journal", self.newest, self.is_empty)
+        end = End("journal", self.newest, self.is_empty, is_new=lambda _message: True)
         end._clock = lambda: self.now_s
         return end
 

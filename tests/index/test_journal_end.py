@@ -110,7 +110,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ending(stream: Stream) -> End:
-    return End(NAME, stream.newest, stream.is_empty)
+    return End(NAME, stream.newest, stream.is_empty, is_new=lambda message: message.body == NEW)
 
 
 async def looked(end: End, at: int | None) -> None:
@@ -155,6 +155,33 @@ async def test_how_long_an_empty_journal_is_is_asked_anew_once_a_message_comes()
     await end.look(0, is_quiet=False)
     end.begins()
     assert end.offset == 40
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_what_a_replica_has_copied_so_far_is_no_end() -> None:
+    """It counted as all that there was, while hours of the journal were missing: revoked status pages were shown."""
+    stream = Stream(end=4, is_over=False)
+    end = ending(stream)
+    for at in range(4):
+        await end.look(at, is_quiet=False)
+        assert end.offset is None
+    stream.last = NEW
+    await end.look(4, is_quiet=False)
+    assert end.offset == 4
+    stream.end, stream.last = 9, b""
+    await end.look(4, is_quiet=True)
+    assert end.offset == 4, "what was its end is behind it"
+    stream.is_over = True
+    await end.look(4, is_quiet=True)
+    assert end.offset == 9
+
+
+async def test_a_replica_that_copies_is_asked_seldom() -> None:
+    stream = Stream(end=4, is_over=False)
+    end = ending(stream)
+    for at in range(9):
+        await end.look(at, is_quiet=False)
+    assert (end.offset, stream.asked) == (None, 1)
 
 
 async def test_an_end_is_asked_for_once_where_letters_never_stop() -> None:
