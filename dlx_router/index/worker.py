@@ -270,16 +270,14 @@ class Worker:
         if store is not None:
             with suppress(sqlite3.Error):
                 store.close()
-        self._begin_anew(*self._vhosts)
         try:
             schema.remove(self._path)
+            self._rebuilds += 1
+            sys.stderr.write(f"dlx-router: the index {self._path} is made anew from the journal: {why}\n")
         except OSError as error:
-            self._object(
-                f"INDEX_PATH {self._path}: {why}, and it cannot be removed: {error.strerror}; it is tried again"
-            )
-            return
-        self._rebuilds += 1
-        sys.stderr.write(f"dlx-router: the index {self._path} is made anew from the journal: {why}\n")
+            fate = f"it cannot be removed: {error.strerror}; it is tried again"
+            self._object(f"INDEX_PATH {self._path}: {why}, and {fate}")
+        self._begin_anew(*self._vhosts)
 
     def _object(self, why: str) -> None:
         self._trouble = why
