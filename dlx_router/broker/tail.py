@@ -7,7 +7,7 @@ silence is all that `last_offset` has to go by.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.answers import LinkError
 from dlx_router.broker.consumer import Consumer
@@ -22,21 +22,35 @@ LOOKED_S: Final = 1.0
 Message = Read
 
 
+class Newest(NamedTuple):
+    """The newest message, or one that came while we looked; None: none came. `is_last`: none came behind it."""
+
+    message: Message | None
+    is_last: bool
+
+
 async def last_offset(link: Link, stream: str, first_s: float = QUIET_S, quiet_s: float = QUIET_S) -> int:
     """The offset of the newest message, or of one that came while we looked; −1 where none came within `first_s`.
 
     `quiet_s`: how long none came behind the newest. LinkError, ChannelClosed, TimeoutError: cannot be read.
     """
-    newest, loop = -1, asyncio.get_running_loop()
+    message = (await newest(link, stream, first_s, quiet_s)).message
+    return -1 if message is None else message.offset
+
+
+async def newest(link: Link, stream: str, first_s: float, quiet_s: float) -> Newest:
+    """The same, and whether others still came when we stopped looking. Raises the same."""
+    message, loop = None, asyncio.get_running_loop()
     async with opened(link, stream, "last") as messages:  # how long that takes says nothing about the stream
-        began = loop.time()
+        longest = loop.time() + first_s + LOOKED_S
+        end = longest - LOOKED_S
         try:
             while True:
-                end = began + first_s if newest < 0 else min(began + first_s + LOOKED_S, loop.time() + quiet_s)
-                async with asyncio.timeout_at(end):
-                    newest = (await anext(messages)).offset
+                async with asyncio.timeout_at(min(longest, end)):
+                    message = await anext(messages)
+                end = loop.time() + quiet_s
         except TimeoutError:
-            return newest
+            return Newest(message, is_last=message is not None and end <= longest)
 
 
 async def read(link: Link, stream: str, start: Any, only: str = "") -> AsyncGenerator[Message, None]:

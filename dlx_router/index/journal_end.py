@@ -5,6 +5,7 @@ asked for by itself. A journal is empty where none comes and the broker counts n
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -17,17 +18,18 @@ SILENT_S: Final = 15.0  # for what has to come: messages that we had, and the ne
 CHUNK_S: Final = 10.0  # from one message to the next at the end of a stream that seems to be shorter than it was
 FIRST_S: Final = 0.5  # where there may be nothing yet
 SOON_S: Final = 2.0  # until it is asked again where nothing came
-LATER_S: Final = 30.0  # and where something did, but nothing comes
-Newest = Callable[[float, float], Awaitable[int]]
-"""The offset of the newest message: −1 where none comes in so many seconds, nor another one in so many behind it."""
+LATER_S: Final = 30.0  # and where something did, but nothing comes, or what comes is old
+Newest = Callable[[float, float], Awaitable[tail.Newest]]
+"""The newest message: none comes in so many seconds, nor another one in so many behind it. See `tail.newest`."""
+Fits = Callable[[Read], bool]
 
 
 def asked_of(stream: Reading, name: str) -> Newest:
     """Over the stream's own connection. Raises Lost."""
 
-    async def newest(first_s: float, quiet_s: float) -> int:
+    async def newest(first_s: float, quiet_s: float) -> tail.Newest:
         try:
-            return await tail.last_offset(stream.link, name, first_s, quiet_s)
+            return await tail.newest(stream.link, name, first_s, quiet_s)
         except (LinkError, ChannelClosed, TimeoutError) as error:
             why = str(error) or "no answer in time"
             raise Lost(f"stream {name!r}: its newest message cannot be read: {why}; it is tried again") from None
@@ -49,33 +51,38 @@ def empty_of(stream: Reading, name: str) -> Callable[[], Awaitable[bool]]:
     return is_empty
 
 
-async def is_same(stream: Reading, name: str, offset: int, fits: Callable[[Read], bool], newest: Newest) -> bool:
+async def is_same(stream: Reading, name: str, offset: int, fits: Fits, newest: Newest, *, is_new: Fits) -> bool:
     """Whether the message at `offset`, from which `stream` is read, is the one that `fits`. Raises Lost: not known.
 
     It is not where another message comes (ours is long gone, or the stream is made anew), nor where the stream ends
-    before: it was made anew too.
+    before: it was made anew too. A replica that lags behind is a stream that has not ended: while messages come, only
+    one that `is_new`, written since we asked, cannot lie before ours.
     """
     messages = await stream.take(1, within_s=SILENT_S)
     stream.done()
     if messages:
         return messages[0].offset == offset and fits(messages[0])
-    end = await newest(SILENT_S, CHUNK_S)
-    if end < 0 or end >= offset:
+    message, is_last = await newest(SILENT_S, CHUNK_S)
+    if message is None or message.offset >= offset:
         raise Lost(f"stream {name!r}: nothing came in {SILENT_S:g} s, and we had a message of it; it is tried again")
+    if not is_last and not is_new(message):
+        raise Lost(f"stream {name!r}: what came is older than what we had, and more follows; it is tried again")
     return False
 
 
 class End:
     """Of a journal that is being read. `offset`: of its newest message when it was asked for last; None: not known.
 
-    −1: it had none.
+    −1: it had none. `lags`: it is read from a replica that has yet to copy what was written since. `is_new`: whether a
+    message was written just now.
     """
 
-    def __init__(self, name: str, newest: Newest, is_empty: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, name: str, newest: Newest, is_empty: Callable[[], Awaitable[bool]], *, is_new: Fits) -> None:
         self.offset: int | None = None
-        self._name, self._newest, self._is_empty = name, newest, is_empty
+        self._name, self._newest, self._is_empty, self._is_new = name, newest, is_empty, is_new
         self._clock = asyncio.get_running_loop().time
-        self._next_s = 0.0
+        self._asked_s = -math.inf
+        self.lags = False
         self._behind_s: float | None = None  # since when there is more, and nothing comes
 
     async def look(self, at: int | None, *, is_quiet: bool) -> None:
@@ -93,20 +100,36 @@ class End:
         elif self._clock() - self._behind_s > SILENT_S:
             raise self._lost()
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it was asked for so lately that it need not be asked for again."""
+        return self._clock() < self._asked_s + (SOON_S if self.offset is None and not self.lags else LATER_S)
+
+    def begins(self) -> None:
+        """A message came: where this journal was said to be empty, how long it is is not known any more.
+
+        A broker whose replica has just become the leader sends nothing for a while, and counts none either.
+        """
+        if self.offset is not None and self.offset < 0:
+            self.offset, self._asked_s = None, -math.inf
+
     def _is_due(self, *, is_quiet: bool) -> bool:
         """What came where nobody knew of anything may be all that there is."""
-        return (is_quiet and self._clock() >= self._next_s) or (self.offset is None and not is_quiet)
+        return (is_quiet or self.offset is None) and not self.is_fresh
 
     async def _ask(self, at: int | None) -> None:
         known = -1 if self.offset is None else self.offset
-        offset = await self._newest(FIRST_S, tail.QUIET_S)
-        if offset < 0 and (at is not None or known >= 0):
-            offset = await self._newest(SILENT_S, tail.QUIET_S)
-            if offset < 0:
+        message, is_last = await self._newest(FIRST_S, tail.QUIET_S)
+        if message is None and (at is not None or known >= 0):
+            message, is_last = await self._newest(SILENT_S, tail.QUIET_S)
+            if message is None:
                 raise self._lost()
-        if offset >= 0 or await self._is_empty():
-            self.offset = max(offset, known)
-        self._next_s = self._clock() + (SOON_S if self.offset is None else LATER_S)
+        self.lags = message is not None and not is_last and not self._is_new(message)
+        if message is not None and not self.lags:
+            self.offset = max(message.offset, known)
+        elif known < 0:
+            self.offset = -1 if message is None and await self._is_empty() else None
+        self._asked_s = self._clock()
 
     def _lost(self) -> Lost:
         return Lost(f"stream {self._name!r}: nothing comes, and there is more of it; it is tried again")

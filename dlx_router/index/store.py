@@ -9,12 +9,13 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.signature import Signature
 from dlx_router.index import revisions, rows, shapes
 from dlx_router.index.comments import comment_of
+from dlx_router.index.forgetting import Forgetting
 from dlx_router.index.ids import Numbers
 from dlx_router.index.letters import Letters
 from dlx_router.index.rows import FINISHED, GONE, LYING, ODD, Event, EventError
@@ -28,6 +29,7 @@ GROUP_STATES: Final = ("open", "ignored", "resolved")
 SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
 LOOKED_AT: Final = 50_000
+MOST_GONE: Final = 2_000  # letters that go in one transaction: what reads and asks waits meanwhile
 _ORDERS: Final = (SET_GROUP, COMMENT, revisions.IN_FORCE)
 CLOCKS_MS: Final = 2_000  # clocks of hosts differ by no more than that
 PORTION_BYTES: Final = 4 << 20  # of events, in one transaction: some 10,000 of them
@@ -86,6 +88,7 @@ class Store:
         self._numbers = Numbers(connection)
         self._letters = Letters(connection, self._numbers)
         self._unneeded = Unneeded(connection, _ORDERS)
+        self._forgetting = Forgetting(connection, self._letters)
         self._pruned = 0  # the number of the last letter that `prune` looked at
         self._is_signed = False  # an event of this transaction, before the one that is taken
         self.unreadable = ""  # the last message that could not be read, and why; "": none
@@ -183,16 +186,25 @@ class Store:
         """How many events have which signature."""
         return dict(self._do("SELECT signature, events FROM signatures WHERE vhost = ?", (rows.plain(vhost),)))
 
-    def forget(self, vhost: str) -> None:
-        """Nothing of this vhost is in here any more: its stream is another one."""
-        name = rows.plain(vhost)
+    def begin_to_forget(self, vhost: str) -> None:
+        """Its stream is another one: what is in here of it is true no more, whenever `forget` takes it away."""
         with self._transaction():
-            numbers = "SELECT number FROM queues WHERE vhost = ?"
-            self._letters.delete(f"queue IN ({numbers})", (name,))
-            for table in ("groups", "decided"):
-                self._do(f"DELETE FROM {table} WHERE queue IN ({numbers})", (name,))
-            for table in ("queues", "places", "streams", "gaps", "audits", "signatures", "revisions"):
-                self._do(f"DELETE FROM {table} WHERE vhost = ?", (name,))
+            self._forgetting.begin(rows.plain(vhost))
+
+    def is_forgetting(self, vhost: str) -> bool:
+        """Whether that was begun, by this process or one before, and has not ended."""
+        return self._forgetting.is_begun(rows.plain(vhost))
+
+    def forget(self, vhost: str) -> Iterator[None]:
+        """Nothing of this vhost is in here any more, once all pieces are through: each is a transaction of its own."""
+        self.begin_to_forget(vhost)
+        begin: int | None = 0
+        while begin is not None:
+            yield
+            with self._transaction():
+                begin = self._forgetting.remove_letters(rows.plain(vhost), begin, MOST_GONE)
+        with self._transaction():
+            self._forgetting.remove_rest(rows.plain(vhost))
         self._numbers.forget()
 
     def emptied(self, vhost: str, place: tuple[str, str], until_ms: int) -> int:
@@ -376,3 +388,11 @@ class Store:
 def digest(body: bytes) -> bytes:
     """Tells one message of a stream from another at the same offset."""
     return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def was_written_since(since_ms: int, body: bytes, version: int | None) -> bool:
+    """Whether an event of a message is of then or later; what is later than our clock says nothing of that."""
+    portion = Portion()
+    with suppress(FormatError):
+        portion.read(Message(0, body, version=version))
+    return any(since_ms <= event.ts_ms <= wall_ms() + CLOCKS_MS for event, _, _ in portion.events)

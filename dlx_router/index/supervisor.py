@@ -6,6 +6,7 @@ Nothing here is in a letter's path. What goes wrong is a note at /readyz and a l
 import asyncio
 import contextlib
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,10 +19,13 @@ from dlx_router.index.reader import Reader
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
 
+PYTHON: Final = sys.executable
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 AGAIN_S: Final = 2.0
 END_S: Final = 2.0
+LATE_S: Final = 2.0  # the process says how it is twice a second
+SILENT_S: Final = 30.0  # then people hear of it
 _CAUSES: Final = {
     Signature.NONE: "messages without a signature: of a router that did not sign yet, or of somebody else",
     Signature.UNKNOWN: "messages signed with another key than this router's",
@@ -37,13 +41,27 @@ class Supervisor:
         self.key_of: Callable[[str], bytes] = lambda _vhost: b""  # what signs the journal of a vhost; b"": not known
         self.path = path
         self.reader = Reader(path)
-        self.status: dict[str, Any] = {"vhosts": {}, "trouble": "starting", "rebuilds": 0}
+        self.status = {"vhosts": {}, "trouble": "starting", "rebuilds": 0}
         self._stream, self._where, self._readiness, self._max_bytes = stream, where, readiness, max_bytes
         self._wanted: set[str] = set()
         self._notices = Once()
         self._process: Process | None = None
         self._tries: dict[str, int] = {}
         self._again: dict[str, float] = {}
+        self._unsent: dict[str, str] = {}  # vhosts whose address could not be read, and why
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the process said last. Where it says no more each vhost is as much farther behind as that is ago."""
+        age_s = time.monotonic() - self._heard_s
+        if self._process is None or age_s <= LATE_S:
+            return self._status
+        vhosts = self._status.get("vhosts") or {}
+        return {**self._status, "vhosts": {vhost: _aged(status, int(age_s * 1000)) for vhost, status in vhosts.items()}}
+
+    @status.setter
+    def status(self, status: dict[str, Any]) -> None:
+        self._status, self._heard_s = status, time.monotonic()
 
     def lead(self, vhost: str, *, ours: bool) -> None:
         """We lead this vhost, or do not any more."""
@@ -52,7 +70,8 @@ class Supervisor:
             self._attend(vhost)
         elif not ours and vhost in self._wanted:
             self._wanted.discard(vhost)
-            self.status.get("vhosts", {}).pop(vhost, None)
+            self._unsent.pop(vhost, None)
+            self._status.get("vhosts", {}).pop(vhost, None)
             self._send(protocol.leave(vhost))
 
     def emptied(self, vhost: str, exchange: str, routing_key: str, until_ms: int) -> None:
@@ -73,6 +92,7 @@ class Supervisor:
         while True:
             began = asyncio.get_running_loop().time()
             why = await self._once()
+            self.status = {**self._status, "vhosts": {}, "trouble": why}  # nobody reads on
             lasted = asyncio.get_running_loop().time() - began
             pause = FIRST_PAUSE_S if lasted > LONGEST_PAUSE_S else min(pause * 2, LONGEST_PAUSE_S)
             self._readiness.note("index", f"the index does not work: {why}")
@@ -81,13 +101,12 @@ class Supervisor:
 
     async def _once(self) -> str:
         extra = [str(self._max_bytes)] if self._max_bytes else []
-        argv = (sys.executable, "-m", "dlx_router.index", str(self.path), *extra)
+        argv = (PYTHON, "-m", "dlx_router.index", str(self.path), *extra)
         try:
             process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=None, limit=1 << 20)
         except OSError as error:
             return f"the index's process cannot be started: {error.strerror}"
         self._process = process
-        self.status = {**self.status, "vhosts": {}}
         try:
             self._again.clear()
             for vhost in self._wanted:
@@ -100,12 +119,21 @@ class Supervisor:
 
     async def _listen(self, process: Process) -> None:
         assert process.stdout is not None
-        while line := await process.stdout.readline():
+        while line := await self._line(process.stdout):
             if status := protocol.decoded(line):
                 self.status = status
-                self._note(status.get("trouble"))
                 self._look(status.get("vhosts") or {})
+                self._note(status.get("trouble") or next(iter(self._unsent.values()), None))
                 self._warn_of_strangers(status.get("vhosts") or {})
+
+    async def _line(self, stdout: asyncio.StreamReader) -> bytes:
+        """The next thing it says; empty: it ended."""
+        while True:
+            try:
+                async with asyncio.timeout(SILENT_S):
+                    return await stdout.readline()
+            except TimeoutError:
+                self._note(f"its process has not said how it is for {SILENT_S:g} s")
 
     def as_of_ms(self, vhost: str, now_ms: int) -> int:
         """Until when the index has the vhost's journal; 0 where that is not known."""
@@ -116,7 +144,8 @@ class Supervisor:
     def has_caught_up(self, vhost: str) -> bool:
         """Whether the index read this vhost's journal to its end since it began to follow it.
 
-        Until then the file may say what was taken back later. It stays true while the index falls behind.
+        Until then the file may say what was taken back later. It stays true while the index falls behind, unless the
+        journal was said to be empty and is not.
         """
         status = (self.status.get("vhosts") or {}).get(vhost) or {}
         return vhost in self._wanted and bool(status.get("has_caught_up"))
@@ -136,10 +165,10 @@ class Supervisor:
                 self._notices.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
 
     def _look(self, vhosts: dict[str, Any]) -> None:
-        """Whoever lost its connection is told anew where to connect, after a moment."""
+        """Whoever lost its connection, or does not know of one yet, is told anew where to connect, after a moment."""
         now = asyncio.get_running_loop().time()
-        for vhost, status in vhosts.items():
-            if status.get("state") != "lost" or vhost not in self._wanted:
+        for vhost in self._wanted:
+            if vhost in vhosts and vhosts[vhost].get("state") != "lost":
                 self._again.pop(vhost, None)
             elif now >= self._again.setdefault(vhost, now + AGAIN_S):
                 del self._again[vhost]
@@ -149,9 +178,10 @@ class Supervisor:
         try:
             hosts, login, tls = self._where(vhost)
         except Exception as error:  # noqa: BLE001 - a secret's file may be gone just now; the next look asks again
+            self._unsent[vhost] = str(error)
             self._note(str(error))
-            self._again[vhost] = 0.0
             return
+        self._unsent.pop(vhost, None)
         tries = self._tries[vhost] = self._tries.get(vhost, -1) + 1
         self._send(protocol.attend(hosts[tries % len(hosts)], login, tls, self._stream, self.key_of(vhost)))
 
@@ -167,6 +197,15 @@ class Supervisor:
         else:
             self._readiness.drop_note("index")
             self._notices.healed("trouble", "index.works")
+
+
+def _aged(status: dict[str, Any], age_ms: int) -> dict[str, Any]:
+    """Of a vhost, when this was said so long ago."""
+    behind, state = status.get("behind_ms"), status.get("state")
+    return status | {
+        "behind_ms": None if behind is None else behind + age_ms,
+        "state": "reading" if state == "current" else state,
+    }
 
 
 async def _end(process: Process) -> None:

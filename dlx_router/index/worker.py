@@ -22,7 +22,7 @@ from dlx_router.core.signature import Signer, judged
 from dlx_router.index import journal_end, protocol, schema
 from dlx_router.index.journal_end import End, Newest
 from dlx_router.index.schema import Damaged, IndexFileError
-from dlx_router.index.store import Message, Store, digest
+from dlx_router.index.store import CLOCKS_MS, MOST_GONE, Message, Store, digest, was_written_since
 from dlx_router.telemetry import faults
 from dlx_router.telemetry.wall_clock import wall_ms
 
@@ -31,8 +31,8 @@ ENOUGH_BYTES: Final = 1 << 20  # of messages, and a transaction begins; compress
 GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a few large ones cost less than many small
 SAY_S: Final = 0.5
 AGAIN_S: Final = 2.0
+NEW_MS: Final = 15_000  # an event that is older comes late: its message was written before, or its clock is wrong
 TIDY_S: Final = 10.0
-TIDY_LETTERS: Final = 2000  # at once: reading waits meanwhile
 MAX_BYTES: Final = 4 << 30
 MAX_AGE_MS: Final = 14 * 86_400_000  # as the journal; only letters whose way has ended go by age
 MOST_SAID: Final = 20  # reasons: they may name numbers that somebody chose
@@ -54,6 +54,7 @@ class Worker:
         self._following: dict[str, asyncio.Task[None]] = {}
         self._vhosts: dict[str, dict[str, Any]] = {}
         self._ends: dict[str, int] = {}  # of vhosts: the journal's newest offset, as far as known; −1: it is empty
+        self._asked: set[str] = set()  # vhosts whose end was asked for lately
         self._trouble: str | None = None
         self._orders: dict[str, dict[str, Any]] = {}
         self._rebuilds = 0
@@ -104,6 +105,7 @@ class Worker:
         """Said before anything is read: whoever needs a whole file must not take this one for that of before."""
         for vhost in vhosts:
             self._ends.pop(vhost, None)
+            self._asked.discard(vhost)
             self._vhosts[vhost] |= {"has_caught_up": False, "behind_ms": None}
         self._say()
 
@@ -116,6 +118,7 @@ class Worker:
     async def _keep_following(self, vhost: str) -> None:
         """Until the connection is lost: the router then says where and how to connect again."""
         while vhost in self._orders:
+            store = None
             try:
                 store = self._opened()
                 await self._read(vhost, store)
@@ -129,36 +132,57 @@ class Worker:
                 self._object(str(error))
                 await asyncio.sleep(AGAIN_S)
             except (Damaged, sqlite3.DatabaseError) as error:
+                if store is not self._store:
+                    continue  # what was open was closed by who made it anew, which is no damage
                 self._throw_away(f"damaged: {error}")
+                await asyncio.sleep(AGAIN_S)  # it may not go away, or be damaged again at once
 
     async def _read(self, vhost: str, store: Store) -> None:
         order = self._orders[vhost]
+        if store.is_forgetting(vhost):
+            await self._forget(vhost, store)
         at, signer = store.position(vhost), _signer(order)
         start = "first" if at is None else at[0]
         async with reading(protocol.place(order), order["stream"], start) as stream:
             newest = journal_end.asked_of(stream, order["stream"])
             if at is not None and not await _is_same(stream, order["stream"], at, newest):
                 self._begin_anew(vhost)
-                store.forget(vhost)
+                store.begin_to_forget(vhost)
                 return  # from its start
             self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
             self._vhosts[vhost] |= {"offset": None if at is None else at[0]}
-            end = End(order["stream"], newest, journal_end.empty_of(stream, order["stream"]))
+            end = End(order["stream"], newest, journal_end.empty_of(stream, order["stream"]), is_new=_is_new)
             await self._follow_on(vhost, store, stream, end, signer)
+
+    async def _forget(self, vhost: str, store: Store) -> None:
+        """Others go on meanwhile."""
+        self._vhosts[vhost] |= {"trouble": "its journal is another one: what that of before told is taken away first"}
+        for _ in store.forget(vhost):
+            await asyncio.sleep(0)
 
     async def _follow_on(self, vhost: str, store: Store, stream: Reading, end: End, signer: Signer | None) -> None:
         """Until the connection is lost, or the file is another one."""
         next_s, is_quiet = 0.0, False
         while True:
             await end.look(self._vhosts[vhost]["offset"], is_quiet=is_quiet)
-            if end.offset is not None:
-                self._ends[vhost] = end.offset
-                self._vhosts[vhost]["has_caught_up"] |= self._is_at_end(vhost)
+            self._learn(vhost, end)
             messages = await _gathered(stream, next_s)
             if store is not self._store:
                 raise _Anew
+            if messages:
+                end.begins()
+                self._learn(vhost, end)
             await self._apply(vhost, store, [_judged(signer, message) for message in messages])
             next_s, is_quiet = asyncio.get_running_loop().time() + GATHER_S, not messages
+
+    def _learn(self, vhost: str, end: End) -> None:
+        """Where the journal ends. One that was said to be empty and is not may be long, and is not read yet."""
+        if self._ends.get(vhost) == -1 != end.offset:
+            self._begin_anew(vhost)
+        if end.offset is not None:
+            self._ends[vhost] = end.offset
+            (self._asked.add if end.is_fresh and not end.lags else self._asked.discard)(vhost)
+            self._vhosts[vhost]["has_caught_up"] |= self._is_at_end(vhost)
 
     async def _apply(self, vhost: str, store: Store, messages: list[Message]) -> None:
         if not messages:
@@ -177,7 +201,7 @@ class Worker:
                 self._object(f"{error}: {self._path}; letters go on, events wait in the journal")
                 self._vhosts[vhost] |= {"state": "reading", "behind_ms": as_of_ms and wall_ms() - as_of_ms}
                 await asyncio.sleep(AGAIN_S)
-                self._make_room(store)
+                await self._make_room(store)
                 messages = _behind(store.position(vhost), messages)
         self._trouble = None
         self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": _since_ms(store.last_ms(vhost))}
@@ -186,8 +210,8 @@ class Worker:
         self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
 
     def _rest(self, vhost: str, store: Store) -> None:
-        """Nothing came: only where the file has the newest message of the journal it lacks nothing."""
-        if self._is_at_end(vhost):
+        """Nothing came: only where the file has what was lately the newest message of the journal it lacks nothing."""
+        if vhost in self._asked and self._is_at_end(vhost):
             self._vhosts[vhost] |= {"state": "current", "behind_ms": 0, "has_caught_up": True}
         else:
             self._vhosts[vhost] |= {"state": "reading", "behind_ms": _since_ms(store.last_ms(vhost))}
@@ -246,24 +270,28 @@ class Worker:
         if store is not None:
             with suppress(sqlite3.Error):
                 store.close()
-        self._rebuilds += 1
-        self._begin_anew(*self._vhosts)
-        sys.stderr.write(f"dlx-router: the index {self._path} is made anew from the journal: {why}\n")
         try:
             schema.remove(self._path)
+            self._rebuilds += 1
+            sys.stderr.write(f"dlx-router: the index {self._path} is made anew from the journal: {why}\n")
         except OSError as error:
-            self._object(f"INDEX_PATH {self._path}: {error.strerror}; it is tried again")
+            fate = f"it cannot be removed: {error.strerror}; it is tried again"
+            self._object(f"INDEX_PATH {self._path}: {why}, and {fate}")
+        self._begin_anew(*self._vhosts)
 
     def _object(self, why: str) -> None:
         self._trouble = why
 
-    def _make_room(self, store: Store) -> None:
+    async def _make_room(self, store: Store) -> None:
         """As large as it may be: what nothing needs goes, then the oldest letters, a twentieth at a time."""
         with suppress(sqlite3.Error):
             if store.used_bytes() > 0.9 * self._max_bytes:
                 store.relieve(self._max_bytes)
             if store.used_bytes() > 0.9 * self._max_bytes:
-                store.shrink(max(100, store.count() // 20))
+                left = max(100, store.count() // 20)
+                while left > 0 and (gone := store.shrink(min(left, MOST_GONE))):
+                    left -= gone
+                    await asyncio.sleep(0)  # others go on meanwhile
 
     async def _tidy(self) -> None:
         while True:
@@ -272,9 +300,9 @@ class Worker:
                 continue
             with suppress(sqlite3.Error):
                 before_ms = wall_ms() - MAX_AGE_MS
-                self._store.prune(before_ms=before_ms, at_most=TIDY_LETTERS)
+                self._store.prune(before_ms=before_ms, at_most=MOST_GONE)
                 self._store.tidy(before_ms=before_ms, age_ms=MAX_AGE_MS)
-                self._make_room(self._store)
+                await self._make_room(self._store)
 
     async def _report(self) -> None:
         """How it goes, twice a second, to whoever started us."""
@@ -317,7 +345,19 @@ async def _gathered(stream: Reading, until_s: float) -> list[Read]:
 
 
 async def _is_same(stream: Reading, name: str, at: tuple[int, bytes], newest: Newest) -> bool:
-    return await journal_end.is_same(stream, name, at[0], lambda message: digest(message.body) == at[1], newest)
+    asked_ms = wall_ms() + CLOCKS_MS
+
+    def fits(message: Read) -> bool:
+        return digest(message.body) == at[1]
+
+    def is_new(message: Read) -> bool:
+        return was_written_since(asked_ms, message.body, message.version)
+
+    return await journal_end.is_same(stream, name, at[0], fits, newest, is_new=is_new)
+
+
+def _is_new(message: Read) -> bool:
+    return was_written_since(wall_ms() - NEW_MS, message.body, message.version)
 
 
 def _since_ms(last_ms: int | None) -> int | None:

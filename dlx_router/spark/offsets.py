@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from dlx_router.spark.amqp import SAMPLE, Connection, Message, Probe
+from dlx_router.spark.amqp import SAMPLE, Connection, Message, Probe, StreamError
 
 Position = dict[str, Any]
 Positions = dict[str, Position]  # by stream: what Spark keeps in its checkpoint
@@ -20,6 +20,10 @@ Positions = dict[str, Position]  # by stream: what Spark keeps in its checkpoint
 
 class DataLoss(Exception):
     """Messages that were to be read are not there any more. Says which stream, what is missing, and what to do."""
+
+
+class StreamShorter(StreamError):
+    """A stream ends before what was read of it: a replica that lags behind, or another stream. Time tells."""
 
 
 _ADVICE: Final = "what is gone cannot be read; to go on with what is there, set failOnDataLoss to false for one run"
@@ -68,18 +72,25 @@ def first_offset(start: Position | None, end: Position) -> int:
     return int(end["from"] if has_moved else start["next"])
 
 
-def checked(connection: Connection, stream: str, at: Position, now: Probe, *, fail_on_loss: bool) -> Position:
+def checked(
+    connection: Connection, stream: str, at: Position, now: Probe, *, fail_on_loss: bool, may_lag: bool = False
+) -> Position:
     """The position, once it is certain that reading on from there leaves nothing out.
 
-    Raises DataLoss; without `fail_on_loss` the position is moved to where there is something to read.
+    Raises DataLoss; without `fail_on_loss` the position is moved to where there is something to read. Raises
+    StreamShorter for a stream that is shorter than it was, if it `may_lag`: nothing is known of it yet.
     """
     following, seen = at["next"], at["seen"]
     why = ""
     if not _proven(connection, stream, at, now):
+        if may_lag and now.end < following:
+            raise StreamShorter(f"stream {stream!r}: it ends at offset {now.end}, and was read up to {following}")
         why = (
             f"stream {stream!r}: offset {seen} is not the message that it was: the stream was deleted and made anew, "
             "or its broker lost the newest messages"
         )
+        lags = "; or the node that was asked lags behind: if its replica still copies, try again later"
+        why += lags if now.end < following else ""
         following = now.begin
     elif now.first is not None and now.begin > following:
         why = f"stream {stream!r}: offsets {following} to {now.begin - 1} are gone: retention was faster than we"
@@ -135,12 +146,12 @@ def ranges(starts: Mapping[str, int], ends: Mapping[str, int], *, most: int, lea
 
 
 def dated(at: Position, before: Position | None, ends: Mapping[int, int]) -> Position:
-    """The position with the moment at which the stream ended there; where it did not, what was known before stays.
+    """The position with the moment until which the stream told everything; what was known before stays true.
 
     `ends`: where the stream ended, and when it was asked. One that looks shorter than it is was not asked well.
     """
-    known = ends.get(at["next"], (before or {}).get("complete_ms"))
-    return at if known is None else {**at, "complete_ms": known}
+    known = [ms for ms in (ends.get(at["next"]), (before or {}).get("complete_ms")) if ms is not None]
+    return {**at, "complete_ms": max(known)} if known else at
 
 
 def shares(backlogs: Mapping[str, int], most: int) -> dict[str, int]:

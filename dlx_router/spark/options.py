@@ -38,7 +38,10 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {  # as written → default, meani
         "false: go on where retention was faster or the stream is another one; what is lost is lost",
     ),
     "timeout": ("30", "seconds without an answer or a message before a task gives up and is tried again"),
-    "retryFor": ("60", "seconds to try again to ask an unreachable broker for its offsets"),
+    "retryFor": (
+        "60",
+        "seconds to try again to ask a broker for its offsets that is unreachable, or shows less than was read of it",
+    ),
     "provenanceKeyFile": ("", "the routers' PROVENANCE_KEY_FILE, on every worker: tells whether they signed a message"),
     "tlsCa": ("", "file of the CA that the broker's certificate is checked with; none: the system's"),
     "tlsCert": ("", "file of a client certificate"),

@@ -23,6 +23,7 @@ from dlx_router.spark.offsets import (
     Limits,
     Position,
     Positions,
+    StreamShorter,
     advanced,
     beginning,
     checked,
@@ -34,6 +35,7 @@ from dlx_router.spark.offsets import (
 )
 from dlx_router.spark.options import EARLIEST, LATEST, Options
 from dlx_router.spark.range_reader import read
+from dlx_router.spark.stream_end import ended_ms
 
 NAME: Final = "rabbitmq_stream"
 T = TypeVar("T")
@@ -87,13 +89,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._target: dict[str, int] | None = None
-        self._target_ms = 0
+        self._target_ms: dict[str, int | None] = {}  # until when the streams tell everything up to there
         self._newest: Positions | None = None
+        self._may_lag = True  # a node whose replica copies what it lacks is waited for
 
     def initialOffset(self) -> Positions:  # noqa: N802 - Spark's name
         def look(connection: Connection) -> Positions:
             probes = {stream: connection.probe(stream) for stream in self._options.streams}
-            return {stream: _initial(connection, self._options, stream, now) for stream, now in probes.items()}
+            return {stream: self._initial(connection, stream, now) for stream, now in probes.items()}
 
         return self._asked(look)
 
@@ -101,10 +104,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target_ms = time.time_ns() // 1_000_000
-        self._target = self._asked(
-            lambda connection: {stream: connection.probe(stream).end for stream in self._options.streams}
-        )
+        asked_ms = time.time_ns() // 1_000_000
+
+        def look(connection: Connection) -> None:
+            probes = {stream: connection.probe(stream) for stream in self._options.streams}
+            self._target_ms = {each: ended_ms(connection, each, now, asked_ms) for each, now in probes.items()}
+            self._target = {stream: now.end for stream, now in probes.items()}
+
+        self._asked(look)
 
     def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:  # noqa: N802 - Spark's name
         return self._asked(lambda connection: self._latest(connection, start, limit))
@@ -137,11 +144,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if reached == start:  # a moment alone is no news: Spark would make a batch of it, again and again
             return reached
-        targets = self._target or {}
         return reached | {
-            stream: dated(at, start.get(stream), {targets.get(stream, now.end): self._target_ms, now.end: asked_ms})
-            for stream, at, now in ((stream, reached[stream], now) for stream, now in probes.items())
+            stream: dated(
+                reached[stream], start.get(stream), self._ends(connection, stream, reached[stream], now, asked_ms)
+            )
+            for stream, now in probes.items()
         }
+
+    def _ends(self, connection: Connection, stream: str, at: Position, now: Probe, asked_ms: int) -> dict[int, int]:
+        """Where a stream ended, of what was read of it up to `at`, and until when it tells everything before."""
+        target, target_ms = (self._target or {}).get(stream), self._target_ms.get(stream)
+        ends = {} if target is None or target_ms is None else {target: target_ms}
+        now_ms = ended_ms(connection, stream, now, asked_ms) if at["next"] == now.end else None
+        return ends if now_ms is None else {**ends, now.end: max(now_ms, ends.get(now.end, 0))}
 
     def _probed(self, connection: Connection, stream: str) -> Probe | None:
         try:
@@ -153,8 +168,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _known(self, connection: Connection, stream: str, at: Position | None, now: Probe) -> Position:
         if at is None:  # named since the last run
-            return _initial(connection, self._options, stream, now)
-        return checked(connection, stream, at, now, fail_on_loss=self._options.fail_on_data_loss)
+            return self._initial(connection, stream, now)
+        return self._checked(connection, stream, at, now)
+
+    def _initial(self, connection: Connection, stream: str, now: Probe) -> Position:
+        """Where to begin; a position of an earlier run is checked as one of this run."""
+        starting = self._options.starting
+        if not isinstance(starting, str) and isinstance(at := starting.get(stream), dict):
+            return self._checked(connection, stream, at, now)
+        start = _start(self._options, stream, now)
+        return beginning(start, now.newest if start == now.end else None)
+
+    def _checked(self, connection: Connection, stream: str, at: Position, now: Probe) -> Position:
+        fails = self._options.fail_on_data_loss
+        return checked(connection, stream, at, now, fail_on_loss=fails, may_lag=self._may_lag)
 
     def _reachable(self, stream: str, now: Probe) -> int:
         """The end of what may be read of it: with AvailableNow nothing that came later."""
@@ -189,7 +216,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with self._options.connect() as connection:
                 return ask(connection)
 
-        return self.tried(call)
+        return self.settled(call)
+
+    def settled(self, call: Callable[[], T]) -> T:
+        """As `tried`; a stream that is shorter than it was for all that time is another one."""
+        self._may_lag = True
+        try:
+            return self.tried(call)
+        except StreamShorter:
+            self._may_lag = False
+            return self.tried(call)
 
 
 def _partitions(options: Options, starts: dict[str, int], ends: dict[str, int]) -> list[InputPartition]:
@@ -210,11 +246,3 @@ def _start(options: Options, stream: str, now: Probe) -> int:
 
 def _end(options: Options, stream: str, now: Probe) -> int:
     return now.end if isinstance(options.ending, str) else min(options.ending.get(stream, now.end), now.end)
-
-
-def _initial(connection: Connection, options: Options, stream: str, now: Probe) -> Position:
-    """Where to begin; a position of an earlier run is checked as one of this run."""
-    if not isinstance(options.starting, str) and isinstance(at := options.starting.get(stream), dict):
-        return checked(connection, stream, at, now, fail_on_loss=options.fail_on_data_loss)
-    start = _start(options, stream, now)
-    return beginning(start, now.newest if start == now.end else None)

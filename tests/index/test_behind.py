@@ -3,11 +3,15 @@
 import asyncio
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
+from dlx_router.broker.control import Lost
+from dlx_router.broker.reading import Read, Reading
+from dlx_router.broker.tail import Newest
 from dlx_router.index import worker
+from dlx_router.index.journal_end import End
 from dlx_router.index.schema import open_writer
 from dlx_router.index.store import CLOCKS_MS, Message, Store
 from dlx_router.index.worker import Worker
@@ -41,12 +45,63 @@ class Following(Worker):
     def ends_at(self, offset: int) -> None:
         """The newest message of the journal, as the broker says."""
         self._ends["/"] = offset
+        self._asked.add("/")
 
     def behind_ms(self) -> Any:
         return self.status["behind_ms"]
 
+    async def follow(self, store: Store, stream: "Brought") -> None:
+        """Until the stream brings no more."""
+        self._store = store
+        self.status |= {"offset": None, "has_caught_up": False}
+        stream.status = self.status
+        with pytest.raises(Lost):
+            await self._follow_on("/", store, cast("Reading", cast("Any", stream)), stream.end(), None)
+
     async def read(self, store: Store, *events: bytes, offset: int = 0) -> None:
         await self._apply("/", store, [Message(offset + number, event) for number, event in enumerate(events)])
+
+
+class Brought:
+    """Answers as a Reading does: at each take, of a minute, the next of these portions.
+
+    `caught_up`, `states`: what was said before each; `is_new`: as if it were empty until somebody takes that for true.
+    """
+
+    is_lost = False
+
+    def __init__(self, *portions: list[Read], newest: int, is_new: bool = False) -> None:
+        self.portions, self.last, self.caught_up, self.states = [*portions], newest, list[bool](), list[str]()
+        self.status: dict[str, Any] = {}
+        self.is_new, self.now_s = is_new, 0.0
+
+    def end(self) -> End:
+        end = End("journal", self.newest, self.is_empty, is_new=lambda _message: True)
+        end._clock = lambda: self.now_s
+        return end
+
+    async def take(self, _at_most: int, within_s: float) -> list[Read]:
+        if within_s <= 0:
+            return []
+        self.caught_up.append(self.status["has_caught_up"])
+        self.states.append(self.status["state"])
+        self.now_s += 60
+        if not self.portions:
+            raise Lost("the connection ended")
+        return self.portions.pop(0)
+
+    async def gather(self, count: int, within_s: float) -> None:
+        """Nothing more comes of a portion."""
+
+    def done(self) -> None:
+        """An ack is only a credit."""
+
+    async def newest(self, _first_s: float, _quiet_s: float) -> Newest:
+        is_empty = await self.is_empty()
+        return Newest(None if is_empty else Read(self.last, b""), not is_empty)
+
+    async def is_empty(self) -> bool:
+        return self.is_new and not any(self.caught_up)
 
 
 def dies_at(ms: int, number: int = 9) -> bytes:
@@ -113,6 +168,26 @@ async def test_an_empty_journal_is_not_read_to_its_end_before_somebody_says_so(s
     following.ends_at(-1)
     await following.read(store)
     assert (following.status["has_caught_up"], following.behind_ms()) == (True, 0)
+
+
+@pytest.mark.parametrize("is_asked", [True, False], ids=["its end was asked for", "its first message came"])
+async def test_a_journal_that_was_said_to_be_empty_is_read_to_its_end_first(
+    store: Store,
+    file: Path,
+    is_asked: bool,  # noqa: FBT001 - a table's column
+) -> None:
+    """Its leader had moved: nothing came yet, and none was counted. Status pages that had been revoked were shown."""
+    silence = [list[Read]()] * is_asked
+    stream = Brought(*silence, *[[Read(offset, told(offset))] for offset in range(4)], newest=3, is_new=True)
+    await Following(file).follow(store, stream)
+    assert stream.caught_up == [True, *[False] * (len(silence) + 3), True]
+
+
+async def test_what_was_the_end_before_others_came_does_not_say_that_all_is_read(store: Store, file: Path) -> None:
+    """The first half second of silence did, by the end of when the index had connected."""
+    stream = Brought([Read(0, told(0))], [Read(1, told(1))], [], [], newest=1)
+    await Following(file).follow(store, stream)
+    assert stream.states == ["current", "reading", "reading", "reading", "current"]
 
 
 async def test_while_the_disk_is_full_the_index_falls_behind(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

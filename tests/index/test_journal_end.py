@@ -1,7 +1,8 @@
 """Where a journal ends, and whether it is the one of before: no silence of the broker is an answer to that."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, cast
@@ -12,19 +13,24 @@ import pytest
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.control import Lost
 from dlx_router.broker.reading import Read, Reading
+from dlx_router.broker.tail import Newest
 from dlx_router.index import journal_end, protocol
+from dlx_router.index import worker as worker_module
 from dlx_router.index.journal_end import End, is_same
 from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
 from dlx_router.index.worker import Worker
+from dlx_router.telemetry.wall_clock import wall_ms
+from tests.core.core_samples import NOW
 from tests.journal.conftest import soon
-from tests.journal.journal_samples import told
+from tests.journal.journal_samples import line, told
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 
 NAME: Final = "journal"
 AT: Final = 7
 OURS: Final = b"ours"
+NEW: Final = b"written since"
 
 
 class Stream:
@@ -32,8 +38,9 @@ class Stream:
 
     is_counted_empty = False
 
-    def __init__(self, *messages: Read, end: int = -1) -> None:
+    def __init__(self, *messages: Read, end: int = -1, last: bytes = b"", is_over: bool = True) -> None:
         self.messages, self.end, self.asked = [*messages], end, 0
+        self.last, self.is_over = last, is_over
 
     async def take(self, at_most: int, within_s: float) -> list[Read]:
         assert at_most == 1
@@ -47,14 +54,15 @@ class Stream:
     async def is_empty(self) -> bool:
         return self.is_counted_empty
 
-    async def newest(self, _first_s: float, _quiet_s: float) -> int:
+    async def newest(self, _first_s: float, _quiet_s: float) -> Newest:
         self.asked += 1
-        return self.end
+        return Newest(None if self.end < 0 else Read(self.end, self.last), self.is_over)
 
 
 async def same(stream: Stream) -> bool:
     taken = cast("Reading", cast("Any", stream))
-    return await is_same(taken, NAME, AT, lambda message: message.body == OURS, stream.newest)
+    new = lambda message: message.body == NEW  # noqa: E731 - beside the other
+    return await is_same(taken, NAME, AT, lambda message: message.body == OURS, stream.newest, is_new=new)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +73,16 @@ async def same(stream: Stream) -> bool:
         (Stream(Read(AT + 5, OURS)), False),
         (Stream(end=AT - 1), False),
         (Stream(end=0), False),
+        (Stream(end=AT - 1, last=NEW, is_over=False), False),
     ],
-    ids=["ours", "another at our offset", "ours is long gone", "it ends before", "it has one message"],
+    ids=[
+        "ours",
+        "another at our offset",
+        "ours is long gone",
+        "it ends before",
+        "it has one message",
+        "it goes on before ours",
+    ],
 )
 async def test_whether_a_stream_is_the_one_of_before_is_what_it_says(stream: Stream, known: bool) -> None:  # noqa: FBT001 - a table's column
     assert await same(stream) is known
@@ -79,6 +95,12 @@ async def test_a_silent_stream_is_not_another_one(end: int) -> None:
         await same(Stream(end=end))
 
 
+async def test_a_replica_that_lags_behind_is_not_another_stream() -> None:
+    """It was: what it was sent never paused, and 16 s later all that the index knew of the vhost was erased."""
+    with pytest.raises(Lost, match="older than what we had"):
+        await same(Stream(end=AT - 1, is_over=False))
+
+
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits has waited."""
@@ -88,7 +110,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ending(stream: Stream) -> End:
-    return End(NAME, stream.newest, stream.is_empty)
+    return End(NAME, stream.newest, stream.is_empty, is_new=lambda message: message.body == NEW)
 
 
 async def looked(end: End, at: int | None) -> None:
@@ -119,6 +141,47 @@ async def test_a_journal_is_empty_where_none_comes_and_none_is_counted() -> None
     stream.end = 0
     await looked(end, 0)
     assert end.offset == 0
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_how_long_an_empty_journal_is_is_asked_anew_once_a_message_comes() -> None:
+    stream = Stream()
+    stream.is_counted_empty = True
+    end = ending(stream)
+    await looked(end, None)
+    stream.end = 40
+    end.begins()
+    assert end.offset is None
+    await end.look(0, is_quiet=False)
+    end.begins()
+    assert end.offset == 40
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_what_a_replica_has_copied_so_far_is_no_end() -> None:
+    """It counted as all that there was, while hours of the journal were missing: revoked status pages were shown."""
+    stream = Stream(end=4, is_over=False)
+    end = ending(stream)
+    for at in range(4):
+        await end.look(at, is_quiet=False)
+        assert end.offset is None
+    stream.last = NEW
+    await end.look(4, is_quiet=False)
+    assert end.offset == 4
+    stream.end, stream.last = 9, b""
+    await end.look(4, is_quiet=True)
+    assert end.offset == 4, "what was its end is behind it"
+    stream.is_over = True
+    await end.look(4, is_quiet=True)
+    assert end.offset == 9
+
+
+async def test_a_replica_that_copies_is_asked_seldom() -> None:
+    stream = Stream(end=4, is_over=False)
+    end = ending(stream)
+    for at in range(9):
+        await end.look(at, is_quiet=False)
+    assert (end.offset, stream.asked) == (None, 1)
 
 
 async def test_an_end_is_asked_for_once_where_letters_never_stop() -> None:
@@ -193,6 +256,24 @@ def journal(amqp: Client, *bodies: bytes) -> None:
         amqp.publish(body, key=NAME)
 
 
+@asynccontextmanager
+async def poured(vhost: Vhost, body: Callable[[], bytes]) -> AsyncIterator[None]:
+    """Messages for the stream, several a second, as long as the block lasts."""
+    is_over = threading.Event()
+
+    def pour() -> None:
+        with Client(vhost.amqp_url) as amqp:
+            while not is_over.wait(0.1):
+                amqp.publish(body(), key=NAME)
+
+    pouring = asyncio.create_task(asyncio.to_thread(pour))
+    try:
+        yield
+    finally:
+        is_over.set()
+        await pouring
+
+
 def status(worker: Worker, vhost: Vhost) -> Any:
     return worker._vhosts[vhost.name]
 
@@ -233,6 +314,24 @@ async def test_a_stream_that_ends_before_is_another_one_and_is_read(vhost: Vhost
     async with following(vhost, file, LAST) as worker:
         await soon(lambda: status(worker, vhost)["state"] == "current", within=20)
         assert (status(worker, vhost)["has_caught_up"], position(worker, vhost)[0]) == (True, 1)
+
+
+@pytest.mark.usefixtures("soon_silent")
+async def test_a_stream_that_ends_nowhere_is_another_one_by_what_is_written_now(
+    vhost: Vhost, amqp: Client, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is older may be what a replica lacked, and is sent without a pause."""
+    monkeypatch.setattr(worker_module, "CLOCKS_MS", 0)
+    journal(amqp, told(2))
+    now = [NOW]
+    async with following(vhost, file, LAST._replace(offset=1_000_000)) as worker:
+        async with poured(vhost, lambda: line(now_ms=now[0] or wall_ms())):
+            await soon(lambda: "older than" in (status(worker, vhost)["trouble"] or ""), within=20)
+            assert position(worker, vhost)[0] == 1_000_000
+            now[0] = 0
+            await worker._obey(worker._orders[vhost.name])
+            await soon(lambda: status(worker, vhost)["has_caught_up"], within=20)
+        assert position(worker, vhost)[0] < 1_000_000
 
 
 async def test_a_stream_whose_last_message_is_no_event_is_read_to_its_end(

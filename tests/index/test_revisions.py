@@ -96,7 +96,7 @@ def test_decisions_too_old_are_forgotten_as_finished_letters_are(store: Store, f
 
 def test_another_stream_has_other_revisions(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, in_force(A, 0) + decided(1, A))])
-    store.forget("/")
+    assert [*store.forget("/")]
     assert known(file) == []
 
 

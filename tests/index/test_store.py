@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from dlx_router.core.fingerprint import of_event
 from dlx_router.core.letter import Death, Letter
-from dlx_router.index import rows, schema
+from dlx_router.index import forgetting, rows, schema
+from dlx_router.index import store as store_module
 from dlx_router.index.queries import Wanted, query
 from dlx_router.index.reader import SORTS, IndexAway, Reader
 from dlx_router.index.rows import STATE_OF
@@ -426,10 +428,36 @@ def test_only_finished_letters_go_by_age(store: Store, file: Path) -> None:
 def test_another_stream_takes_the_old_ones_place_whole(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(1))])
     store.apply("other", [Message(0, told(2))])
-    store.forget("/")
+    assert [*store.forget("/")]
     assert [row["id"][-1] for row in everything(file)] == ["2"]
+    assert store.position("/") is None
     store.apply("/", [Message(0, told(1))])
     assert len(everything(file)) == 2
+
+
+@pytest.mark.parametrize("looked_at", [2, 5, 50_000])
+def test_a_vhost_is_forgotten_a_piece_at_a_time_and_by_the_next_process_too(
+    store: Store, file: Path, monkeypatch: pytest.MonkeyPatch, looked_at: int
+) -> None:
+    """All at once took as much memory as the file has bytes: the process was killed, began anew, and was killed."""
+    monkeypatch.setattr(store_module, "MOST_GONE", 3)
+    monkeypatch.setattr(forgetting, "LOOKED_AT", looked_at)
+    for number in range(20):
+        store.apply("/" if number % 3 else "other", [Message(number, told(number))])
+    left = [store.count()]
+    for _ in store.forget("/"):
+        assert store.is_forgetting("/"), "nobody takes what is left for all that there was"
+        left.append(store.count())
+        if left[-1] < 14:
+            break
+    store.close()
+    following = Store(open_writer(file, max_bytes=1 << 30))
+    assert following.is_forgetting("/")
+    left += [following.count() for _ in following.forget("/")]
+    assert max(before - after for before, after in pairwise(left)) <= 3
+    assert (following.is_forgetting("/"), following.position("/"), following.count()) == (False, None, 7)
+    assert {row["vhost"] for row in everything(file)} == {"other"}
+    following.close()
 
 
 def test_a_state_that_nobody_knows_changes_nothing(store: Store, file: Path) -> None:

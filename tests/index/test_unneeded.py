@@ -80,7 +80,7 @@ def set_group(number: int, signature: str = "none", **what: Any) -> Message:
 
 
 @pytest.mark.parametrize("at_once", [7, 20_000])
-def test_what_letters_left_goes_after_a_time_and_new_ones_have_room(
+async def test_what_letters_left_goes_after_a_time_and_new_ones_have_room(
     small: Store, file: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(unneeded, "AT_ONCE", at_once)
@@ -93,23 +93,23 @@ def test_what_letters_left_goes_after_a_time_and_new_ones_have_room(
     assert [counted(file, table) for table in ("groups", "queues", "places", "counts")] == [1, 1, 1, 1]
     for number in range(count, count + 50):
         small.apply("/", [Message(100_000 + number, died(number, at=LATER + 1))])
-    Worker(file, MAX_BYTES)._make_room(small)
+    await Worker(file, MAX_BYTES)._make_room(small)
     assert small.count() == 50
     assert len(states(file)) == 50
 
 
-def test_a_full_file_without_letters_has_room_for_new_ones(small: Store, file: Path) -> None:
+async def test_a_full_file_without_letters_has_room_for_new_ones(small: Store, file: Path) -> None:
     count, worker = filled(small), Worker(file, MAX_BYTES)
     small.apply("/", [set_group(3, state="ignored"), set_group(4, note="ask the shop")])
-    worker._make_room(small)
+    await worker._make_room(small)
     assert small.used_bytes() < ROOM
     assert states(file) == {"orders.3": "ignored", "orders.4": "open"}
     small.apply("/", [Message(99_999, died(count))])
-    worker._make_room(small)
+    await worker._make_room(small)
     assert small.count() == 1
 
 
-def test_audits_that_no_router_signed_fill_no_file(small: Store, file: Path) -> None:
+async def test_audits_that_no_router_signed_fill_no_file(small: Store, file: Path) -> None:
     small.apply("/", [Message(0, told(1), "ok")])
     signed = audit("r", "/", actor="ann", action="task.done", details={}, ts_ms=NOW)
     small.apply("/", [Message(1, signed, "ok")])
@@ -118,7 +118,7 @@ def test_audits_that_no_router_signed_fill_no_file(small: Store, file: Path) -> 
         forged = audit("r", "/", actor="eve", action="search.kept", details={"x": "y" * 100_000}, ts_ms=LATEST_MS)
         small.apply("/", [Message(2 + large, forged)])
         large += 1
-    Worker(file, MAX_BYTES)._make_room(small)
+    await Worker(file, MAX_BYTES)._make_room(small)
     assert small.used_bytes() < ROOM / 2
     assert small.count() == 1
     assert [entry["actor"] for entry in Reader(file).audits(["/"], limit=100)].count("ann") == 1

@@ -146,7 +146,7 @@ def test_a_stream_that_is_made_anew_while_ingest_runs_is_archived_from_its_begin
         at = archive.end().get(stream.name, {"lost": 0})
         return bool(at["lost"] and at["next"] >= fresh // 7)
 
-    keeper.run({"failOnDataLoss": "false"}, is_over, every_s=1.0)
+    keeper.run({"failOnDataLoss": "false", "retryFor": "1"}, is_over, every_s=1.0)
     assert keeper.sizes()["pyarrow"] == [*range(28 + fresh)]
     assert all("was allowed" in finding for finding in verify(keeper.root, deep=True).findings)
 

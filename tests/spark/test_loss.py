@@ -51,7 +51,8 @@ class Near(Options):
 
 
 def near(held: Growing, **options: Any) -> Near:
-    return Near("env:NO", ("s",), fail_on_data_loss=False, min_offsets=7, held=held, **options)
+    own: dict[str, Any] = {"fail_on_data_loss": False, "min_offsets": 7, "retry_for_s": 0}
+    return Near("env:NO", ("s",), held=held, **(own | options))
 
 
 def batch(reader: StreamReader, options: Near, start: Positions, most: int) -> tuple[Positions, list[bytes]]:

@@ -18,7 +18,9 @@ class Held:
     def __init__(self, *offsets: int, body: bytes = b"x") -> None:
         self.messages = [Message(offset, b"", body + b"%03d" % offset) for offset in offsets]
 
-    def peek(self, _stream: str, spec: int, credit: int) -> list[Message]:
+    def peek(self, _stream: str, spec: int | str, credit: int) -> list[Message]:
+        if isinstance(spec, str):
+            return self.messages[-1:]
         return [message for message in self.messages if message.offset >= spec][:credit]
 
     look = peek

@@ -186,6 +186,10 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
     target = answers.target_of(connection or default_connection(), to_vhost)
     frozen = answers.frozen(place, choice, plan, target)
     output.warn(f"{answers.what_goes(frozen, target)} {_NO_BODIES}")
+    if twice := answers.goes_twice(plan, frozen):
+        output.warn(twice)
+        if yes:
+            return output.WRONG_USE
     if not yes and not typer.confirm("Send them?", err=True):
         return output.FINDINGS
     return answers.send(place, plan, way, as_json=as_json)

@@ -18,6 +18,7 @@ from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.conditions import unseen
 from dlx_router.spark.options import OptionError, Options
+from dlx_router.spark.redrive.overlap import overlaps
 from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, Target, blind, chosen, counted, freeze, vhosts_of
 from dlx_router.spark.redrive.reconcile import reconcile as reconciled
 from dlx_router.spark.redrive.run import Progress, run
@@ -30,6 +31,7 @@ __all__ = [
     "Where",
     "dry_run",
     "frozen",
+    "goes_twice",
     "reconcile",
     "send",
     "target_of",
@@ -155,7 +157,9 @@ def dry_run(where: Where, choice: Choice, *, is_move: bool, as_json: bool) -> in
         output.say(f"{bodies}  {row.failed_queue}  {row.reason}  {row.fingerprint}", ids=[row.failed_queue])
     would_go = output.number(sum(row.with_body for row in rows), "letter")
     vhosts = ", ".join(sorted({repr(row.vhost) for row in rows})) or "none"
+    until = _moment(known_until(events, where.archive))
     output.say(f"{would_go} would be sent back (of {sum(row.letters for row in rows)}); of vhost: {vhosts}")
+    output.say(f"What became of them is known until {until}; what was sent since goes again: ingest first.")
     return output.OK
 
 
@@ -190,7 +194,10 @@ def frozen(where: Where, choice: Choice, folder: Path, target: Target) -> Plan:
 def what_goes(plan: Plan, target: Target) -> str:
     """For whoever is asked whether to send it."""
     queues = ", ".join(sorted(plan.queues))
-    summary = f"{plan.redrive_id}: {output.number(plan.letters, 'letter')} to {queues} of vhost {target.vhost!r}."
+    summary = (
+        f"{plan.redrive_id}: {output.number(plan.letters, 'letter')} to {queues} of vhost {target.vhost!r}. What became"
+        f" of them is known until {_moment(plan.as_of_ms)}: what was sent since, by another plan for one, goes again."
+    )
     if not plan.moved:
         return summary
     return (
@@ -198,6 +205,22 @@ def what_goes(plan: Plan, target: Target) -> str:
         " its journal, under its policies; the journal of their own vhost hears nothing, so there they stay dead, and"
         " plans made of its archive choose them again. To reconcile, name an archive of this vhost's journal."
     )
+
+
+def goes_twice(folder: Path, plan: Plan) -> str:
+    """What to say where plans beside this one sent letters of it already, which the archive did not know of; or ""."""
+    known = [
+        f"{output.number(each.letters, 'letter')} of it went by {each.folder}, until {_moment(each.at_ms)}"
+        for each in overlaps(folder, plan)
+    ]
+    if not known:
+        return ""
+    now = "run `dlx-router pipeline ingest`, and make a new plan in a new folder; without --yes you are asked"
+    return f"{folder}: {'; '.join(known)}, and the archive did not know of that, so they would go twice; {now}"
+
+
+def _moment(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if ms else "no moment"
 
 
 def send(where: Where, folder: Path, way: Way, *, as_json: bool) -> int:

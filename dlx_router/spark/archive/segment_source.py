@@ -88,10 +88,12 @@ class SegmentReader(StreamReader):
 
         They say so: a time of now would say that the journal is known until now.
         """
-        return [file for each in wanted for file in self.tried(partial(self._proven, each, ends[each.stream], read_ms))]
+        return [
+            file for each in wanted for file in self.settled(partial(self._proven, each, ends[each.stream], read_ms))
+        ]
 
     def _proven(self, wanted: Range, end: Position, read_ms: int) -> list[Written]:
         stream = wanted.stream
         with self._options.connect() as connection:
-            checked(connection, stream, end, connection.probe(stream), fail_on_loss=True)
+            checked(connection, stream, end, connection.probe(stream), fail_on_loss=True, may_lag=self._may_lag)
         return [*self.files(wanted, read_ms)]

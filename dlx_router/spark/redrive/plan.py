@@ -22,6 +22,7 @@ from pyspark.sql import functions as f
 from dlx_router.core.recovered import LEASES
 from dlx_router.spark import schemas
 from dlx_router.spark.analyses.letters import KEY, of_letters
+from dlx_router.spark.archive.files import settle
 from dlx_router.spark.conditions import partial, unseen
 from dlx_router.spark.options import OptionError
 from dlx_router.spark.redrive.letters import ROUTER_ID
@@ -192,6 +193,8 @@ def freeze(  # noqa: PLR0913 - what is written down
     if target is not None:
         plan = replace(plan, moved={vhost: count for vhost, count in vhosts.items() if vhost != target.vhost})
     (folder / "ledger").mkdir()
+    for written in (folder / "chunks").rglob("*"):
+        settle(written)
     replace_text(folder / "plan.json", json.dumps(asdict(plan), indent=1))
     return plan
 
@@ -230,7 +233,9 @@ def _summed(rows: list[Row], name: str) -> dict[str, int]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """The file has the old text or the new one, never a part."""
+    """The file has the old text or the new one, never a part, and keeps it if the power goes."""
     aside = path.with_name(f".{path.name}.new")
     aside.write_text(text + "\n", encoding="utf-8")
+    settle(aside)
     aside.replace(path)
+    settle(path.parent)

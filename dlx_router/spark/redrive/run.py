@@ -135,12 +135,18 @@ def _send(spark: SparkSession, folder: Path, way: Way, plan: Plan, number: int) 
 
 
 def ledger_entry(folder: Path, number: int) -> dict[str, Any] | None:
-    """What came of a chunk, or None where it was not sent."""
+    """What came of a chunk, or None where it was not sent. PlanError: nobody knows any more."""
+    file = folder / "ledger" / f"{number}.json"
     try:
-        entry: dict[str, Any] = json.loads((folder / "ledger" / f"{number}.json").read_text(encoding="utf-8"))
+        entry = json.loads(file.read_text(encoding="utf-8"))
+        return {**entry, "confirmed": int(entry["confirmed"]), "failed": list(entry["failed"])}
     except FileNotFoundError:
         return None
-    return entry
+    except (ValueError, LookupError, TypeError) as error:
+        raise PlanError(
+            f"{file}: cannot be read ({error}), so nobody knows what came of this chunk; restore the file, or delete it"
+            " to send the chunk whole: what was confirmed of it then comes twice, with one letter id"
+        ) from None
 
 
 def letters_in(spark: SparkSession, failed: list[dict[str, Any]]) -> DataFrame:
@@ -152,7 +158,13 @@ def letters_in(spark: SparkSession, failed: list[dict[str, Any]]) -> DataFrame:
 def _begun(folder: Path, number: int) -> int:
     """How often this chunk was begun before; that it is begun now is written down, should this run be killed."""
     file = folder / "ledger" / f"{number}.begun"
-    before = int(file.read_text(encoding="utf-8")) if file.exists() else 0
+    try:
+        before = int(file.read_text(encoding="utf-8")) if file.exists() else 0
+    except ValueError as error:
+        raise PlanError(
+            f"{file}: no number of runs ({error}); write one into it that is surely not less than there were, because"
+            " two runs with one number tell the journal one event"
+        ) from None
     replace_text(file, str(before + 1))
     return before
 
