@@ -395,7 +395,7 @@ def test_probes_have_time_and_a_busy_router_is_not_killed() -> None:
 def test_the_sidecar_of_the_readme_has_the_time_to_drain_and_no_rights() -> None:
     text = (CHART / "README.md").read_text(encoding="utf-8").partition("## As a sidecar")[2]
     pod = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
-    assert pod["terminationGracePeriodSeconds"] >= Settings().drain_seconds + 12  # docs/operations.md, Stopping
+    assert pod["terminationGracePeriodSeconds"] >= Settings.model_fields["drain_seconds"].default + 12
     (deployment,) = of_kind(rendered(MINIMAL), "Deployment")
     template = deployment["spec"]["template"]["spec"]
     assert pod["containers"][0]["securityContext"] == template["containers"][0]["securityContext"]

@@ -87,8 +87,8 @@ series, which belong to no release.
 The router needs no place beside the broker, but it may have one. In a pod template of yours:
 
 ```yaml
-terminationGracePeriodSeconds: 40 # drainSeconds (25) and 12 more: who is killed before gives letters back by a lost connection
-securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}} # or in the container's, where others need more
+terminationGracePeriodSeconds: 40 # to drain takes 25 s and at most 12 more
+securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
 containers:
   - name: dlx-router
     image: dlx-router:VERSION
