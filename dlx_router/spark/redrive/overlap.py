@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from pyarrow.dataset import dataset
 
 from dlx_router.spark.publishing import IN_DOUBT
+from dlx_router.spark.redrive.ledger import ledger_entry
 from dlx_router.spark.redrive.plan import Plan, PlanError
-from dlx_router.spark.redrive.run import ledger_entry
 
 _COPY = ("id", "failed_queue")  # in a move the vhost is another
 

@@ -8,8 +8,9 @@ from pyspark.sql import functions as f
 
 from dlx_router.core.recovered import RECOVERED, UNDECIDED
 from dlx_router.spark.analyses.letters import KEY, letters, observed_quiet
+from dlx_router.spark.redrive.ledger import ledger_entry
 from dlx_router.spark.redrive.plan import CHUNK_SCHEMA, Plan
-from dlx_router.spark.redrive.run import ledger_entry, letters_in
+from dlx_router.spark.redrive.run import letters_in
 
 RECONCILED: Final = ("planned", "told", "untold", "recovered", "open", "dead")
 

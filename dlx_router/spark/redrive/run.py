@@ -33,6 +33,7 @@ from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.archive.files import locked
 from dlx_router.spark.backtest.replay import event_of as parsed
 from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Outgoing
+from dlx_router.spark.redrive.ledger import begun, ledger_entry
 from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, prepared, taken_back, told_ms, unbindable
 from dlx_router.spark.redrive.plan import Plan, PlanError, Target, replace_text, vhosts_of
 from dlx_router.spark.redrive.way import Way
@@ -123,7 +124,7 @@ def _is_open(entry: Mapping[str, Any] | None) -> bool:
 def _send(spark: SparkSession, folder: Path, way: Way, plan: Plan, number: int) -> bool:
     """Send a chunk and enter it in the ledger, whoever gives up meanwhile; whether the broker was there to its end."""
     entry = ledger_entry(folder, number)
-    result = sent(spark, folder, number, way, plan.redrive_id, _begun(folder, number))
+    result = sent(spark, folder, number, way, plan.redrive_id, begun(folder, number))
     failed = [row.asDict() for row in result.failed]
     outcome = {
         "confirmed": result.confirmed + (entry["confirmed"] if entry else 0),
@@ -134,39 +135,10 @@ def _send(spark: SparkSession, folder: Path, way: Way, plan: Plan, number: int) 
     return not any(row["result"].startswith((NOT_SENT, IN_DOUBT)) for row in failed)
 
 
-def ledger_entry(folder: Path, number: int) -> dict[str, Any] | None:
-    """What came of a chunk, or None where it was not sent. PlanError: nobody knows any more."""
-    file = folder / "ledger" / f"{number}.json"
-    try:
-        entry = json.loads(file.read_text(encoding="utf-8"))
-        return {**entry, "confirmed": int(entry["confirmed"]), "failed": list(entry["failed"])}
-    except FileNotFoundError:
-        return None
-    except (ValueError, LookupError, TypeError) as error:
-        raise PlanError(
-            f"{file}: cannot be read ({error}), so nobody knows what came of this chunk; restore the file, or delete it"
-            " to send the chunk whole: what was confirmed of it then comes twice, with one letter id"
-        ) from None
-
-
 def letters_in(spark: SparkSession, failed: list[dict[str, Any]]) -> DataFrame:
     """The keys of these letters of a ledger; copies of one letter in two queues have one id."""
     keys = [tuple(letter[name] for name in KEY) for letter in failed]
     return spark.createDataFrame(keys, ", ".join(f"{name} string" for name in KEY))
-
-
-def _begun(folder: Path, number: int) -> int:
-    """How often this chunk was begun before; that it is begun now is written down, should this run be killed."""
-    file = folder / "ledger" / f"{number}.begun"
-    try:
-        before = int(file.read_text(encoding="utf-8")) if file.exists() else 0
-    except ValueError as error:
-        raise PlanError(
-            f"{file}: no number of runs ({error}); write one into it that is surely not less than there were, because"
-            " two runs with one number tell the journal one event"
-        ) from None
-    replace_text(file, str(before + 1))
-    return before
 
 
 def progress(folder: Path) -> Progress:

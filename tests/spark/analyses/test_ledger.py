@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dlx_router.spark.redrive.ledger import begun, ledger_entry
 from dlx_router.spark.redrive.plan import Plan, PlanError, replace_text
-from dlx_router.spark.redrive.run import _begun, ledger_entry, progress
+from dlx_router.spark.redrive.run import progress
 
 pytestmark = pytest.mark.spark
 ENTRY = {"confirmed": 3, "failed": [], "at_ms": 7}
@@ -28,7 +29,7 @@ def test_an_entry_is_written_whole_and_nothing_is_left_beside_it(plan: Path) -> 
     assert (ledger_entry(plan, 0), ledger_entry(plan, 1)) == (ENTRY, None)
     assert (progress(plan).chunks_done, progress(plan).confirmed) == (1, 3)
     assert [path.name for path in (plan / "ledger").iterdir()] == ["0.json"]
-    assert [_begun(plan, 0), _begun(plan, 0), _begun(plan, 1)] == [0, 1, 0]
+    assert [begun(plan, 0), begun(plan, 0), begun(plan, 1)] == [0, 1, 0]
 
 
 @pytest.mark.parametrize("text", ["", '{"confirmed": 3, "fai', "\0" * 40, "[]", "7", '{"confirmed": 3}', "\ud800"])
@@ -43,4 +44,4 @@ def test_an_entry_that_a_power_cut_took_is_not_known(plan: Path, text: str) -> N
 def test_how_often_a_chunk_was_begun_is_no_guess(plan: Path, text: str) -> None:
     (plan / "ledger/1.begun").write_text(text)
     with pytest.raises(PlanError, match=r"1\.begun: no number of runs"):
-        _begun(plan, 1)
+        begun(plan, 1)
