@@ -9,6 +9,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -155,10 +156,10 @@ def mutants(draw: st.DrawFn, event: bytes) -> bytes:
     document = json.loads(event)
     for _ in range(draw(st.integers(1, 3))):
         where = draw(st.sampled_from([place for place in places(document) if place]))
-        put(document, where, draw(ODD))
+        put(document, where, deepcopy(draw(ODD)))  # else what is put into one is in the next of its like too
     if draw(st.booleans()):
         names = ("due_ms", "observed", "lease", "detail", "cause", "parent", "since_ms", "first", "fresh", "details")
-        document[draw(st.sampled_from(names))] = draw(ODD)
+        document[draw(st.sampled_from(names))] = deepcopy(draw(ODD))
     return json.dumps(document).encode() + b"\n"
 
 
