@@ -23,6 +23,6 @@ def test_a_task_that_means_all_has_not_all_in_memory(shop: Shop) -> None:
     for number in range(LETTERS):
         shop.amqp.publish(bytes([number]) * (1 << 20), key=queue, headers=DEAD)
     before = peak_mib(shop)
-    task = shop.start(queue, kind="discard", rate=100)
+    task = shop.start(queue, kind="discard", rate=20)
     assert shop.ends(task, within=60)["counts"]["sent"] == LETTERS
     assert peak_mib(shop) - before < MOST_MIB
