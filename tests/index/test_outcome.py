@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlx_router.core.recovered import AT_LEAST_MS, LEASES, ORDER, SILENT, fate
 from dlx_router.index.queries import Wanted
 from dlx_router.index.reader import Reader
-from dlx_router.index.rows import FINISHED, LYING, STATE_OF
+from dlx_router.index.rows import FINISHED, LYING, STATE_OF, state_of
 from dlx_router.index.schema import open_writer
 from dlx_router.index.shown import outcome
 from dlx_router.index.store import Message, Store
@@ -72,7 +72,7 @@ def _lies_again(own: dict[str, dict[str, Any]], event: dict[str, Any]) -> bool:
     if STATE_OF.get(event["kind"]) not in LYING or event["ts_ms"] <= max(each["ts_ms"] for each in moved):
         return False
     where = [each for each in moved if each["kind"] != "edited"] or moved
-    return STATE_OF[max(where, key=_order)["kind"]] in FINISHED
+    return state_of(max(where, key=_order)) in FINISHED
 
 
 def by_index(*batches: list[bytes]) -> str | None:
