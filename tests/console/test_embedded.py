@@ -123,7 +123,9 @@ def test_a_proxy_says_whose_tries_they_are_and_a_right_token_is_never_kept_out(
         eventually(lambda: web.get("/login").status_code == 200, 20, every=0.2)
         pages = [tried(f"198.51.100.{number}, 203.0.113.9, 10.0.0.7").text for number in range(2 * int(LOGINS))]
         assert "too many tries" not in pages[0]
-        assert "too many tries" in pages[-1], "what the client wrote there is no address of another person"
+        assert any("too many tries" in page for page in pages), (
+            "what the client wrote there is no address of another person"
+        )
         assert "too many tries" not in tried("203.0.113.10").text, "others behind the proxy have tries of their own"
         assert "too many tries" in tried("[::ffff:203.0.113.9]:4711").text, "the same address"
         assert tried("203.0.113.9", TOKEN).status_code == 303

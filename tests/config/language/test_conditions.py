@@ -217,4 +217,7 @@ def test_an_expression_means_what_its_functions_mean(
         ours: bool | None = condition(text).holds(view(letter(header=headers.get, body=places.get), 1, NOW))
     except ConditionFailed:
         ours = None
-    assert ours == by_functions(text, headers, places)
+    theirs = by_functions(text, headers, places)
+    # A function that returns what is no Unicode ends the whole expression; of a variable, `&& false` hides the error.
+    ends = theirs is None and any("\udc80" in value for value in places.values() if isinstance(value, str | list))
+    assert ends or ours == theirs
