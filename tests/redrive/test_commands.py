@@ -13,7 +13,6 @@ from tests.redrive.conftest import Shop
 from tests.support.command import run_command
 from tests.support.eventually import eventually
 
-ROOT: Final = Path(__file__).parents[2]
 SECRET: Final = "hunter2hunter2hunter2"
 
 

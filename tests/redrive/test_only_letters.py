@@ -10,9 +10,10 @@ import pytest
 
 from tests.journal import stream
 from tests.redrive.conftest import Shop
-from tests.redrive.test_commands import ROOT, redrive
+from tests.redrive.test_commands import redrive
 from tests.support.bulk import DEAD, INBOX, pour, record, take_many
 from tests.support.client import Client
+from tests.support.command import ROOT
 from tests.support.eventually import consistently, eventually
 from tests.support.plain_http import NO_TLS
 
