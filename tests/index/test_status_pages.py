@@ -191,6 +191,7 @@ def pair(started: Callable[..., Router], amqp: Client) -> tuple[Router, Router, 
     eventually(lambda: ask(second, "/letters")[0] == 200, 20)
     for queue in ("orders.new", "mail"):
         pour(amqp, dying_queue(amqp, queue), ["a"])
+    eventually(lambda: len(ask(second, "/groups")[1].get("groups", ())) == 2, 20)  # it has an index of its own
     eventually(lambda: len(ask(first, "/groups")[1]["groups"]) == 2, 20)
     of = {row["failed_queue"]: page_of(row["id"]) for row in ask(first, "/groups")[1]["groups"]}
     return first, second, of["orders.new"], of["mail"]

@@ -133,6 +133,7 @@ class Leadership:
             try:
                 await state.wait_active()
                 self._set(leads=True)
+                self._led()  # by the next look it may be lost again
                 raise await lost
             finally:
                 self._state = None
@@ -144,7 +145,7 @@ class Leadership:
         while self._watch is not None:
             await asyncio.sleep(AGAIN_S)
             if self.is_ours or state.is_answered:
-                self._watch.led()
+                self._led()
             elif state.is_blocked:
                 self._watch.quiet()
             else:
@@ -156,6 +157,10 @@ class Leadership:
             await topology.ensure_core()
         except TopologyError as error:
             self._missing(str(error))
+
+    def _led(self) -> None:
+        if self._watch is not None:
+            self._watch.led()
 
     def _missing(self, why: str) -> None:
         if self._watch is not None:

@@ -14,7 +14,7 @@ from tests.support.bulk import QUARANTINE
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
-from tests.support.vhost import Vhost, cut
+from tests.support.vhost import Vhost, connections, cut
 
 STATE: Final = "dlx-router.state"
 POLICIES: Final = """
@@ -219,9 +219,14 @@ def test_a_purge_is_no_loss(start_router: Start, amqp: Client, env: dict[str, st
 def test_a_lost_leader_is_a_note_then_not_ready_and_is_taken_up_again(
     start_router: Start, amqp: Client, vhost: Vhost, env: dict[str, str]
 ) -> None:
-    router = start_router(POLICIES, **env)
-    eventually(lambda: leads(router))
+    """Lost within its first second, no look had seen it lead: 600 s of patience instead of 20."""
+    declare(start_router, amqp, env)
     with Client(vhost.amqp_url) as thief:
+        tag = thief.channel.basic_consume(STATE, lambda *_: None, auto_ack=False)
+        router = start_router(POLICIES, **env)
+        eventually(lambda: connections(vhost, "state"), within=15)
+        thief.channel.basic_cancel(tag)
+        eventually(lambda: leads(router), every=0.02)
         thief.channel.basic_consume(STATE, lambda *_: None, auto_ack=False)
         cut(vhost, "state")
         eventually(lambda: "nobody leads" in router.ask("/readyz")[1])
