@@ -1,5 +1,6 @@
 """A consuming channel: hands over deliveries, turns settled ones into few acks, and counts what it gives back."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -27,16 +28,18 @@ class Consumer:
         arguments: Mapping[str, Any] | None = None,
         exclusive: bool = False,
         single: bool = False,
+        in_order: bool = False,
         run_sink: Callable[[Sequence[Any], int, "Consumer"], int] | None = None,
     ) -> None:
         """`exclusive`: only where nobody else consumes, and nobody else will. `single`: it may be one of several.
 
+        `in_order`: whoever consumes next is to get what follows the last that was settled.
         `run_sink(deliveries, at, self)` takes as many from there on as go together, and says how many; 0: the next goes
         to `sink`.
         """
         self.queue = queue
         self.acked = 0  # deliveries, in all
-        self.is_single = single
+        self.is_single, self.is_in_order = single, in_order
         self.last_tag = 0  # of the last delivery; a channel counts them from 1
         self._exclusive = exclusive
         self._link = link
@@ -55,6 +58,10 @@ class Consumer:
     def has_room(self) -> bool:
         """Whether the broker may deliver more than is here."""
         return len(self._acks) + self._acks.unflushed < self._prefetch
+
+    def has_until(self, tag: int) -> bool:
+        """Whether a delivery up to this one is not settled yet."""
+        return any(unsettled <= tag for unsettled in self._acks.unsettled)
 
     @property
     def is_open(self) -> bool:
@@ -103,9 +110,12 @@ class Consumer:
 
     async def counted(self) -> tuple[int, int]:
         """How many messages lie in the queue and wait, and how many consumers it has, as the broker counts now."""
-        there = frames.lenient(commands.Queue.Declare)(queue=self.queue, passive=True)
-        answer = await self._link.rpc(self._channel, there)
+        answer = await self._link.rpc(self._channel, self._look())
         return int(answer.message_count), int(answer.consumer_count)
+
+    def _look(self) -> commands.Queue.Declare:
+        look: commands.Queue.Declare = frames.lenient(commands.Queue.Declare)(queue=self.queue, passive=True)
+        return look
 
     def cancel(self) -> None:
         """No more deliveries soon; those here can still be settled. Waits for no answer: the socket may be paused."""
@@ -114,12 +124,13 @@ class Consumer:
 
     async def end(self) -> None:
         """As `cancel`, and when this returns nothing more will come; a resting socket may delay that."""
+        await self._ask_until_answered(commands.Basic.Cancel(self._tag))
+
+    async def _ask_until_answered(self, question: Any) -> None:
         while self._channel and self._link.is_open:
-            try:
-                await self._link.rpc(self._channel, commands.Basic.Cancel(self._tag))
-            except TimeoutError:
-                continue
-            return
+            with contextlib.suppress(TimeoutError):
+                await self._link.rpc(self._channel, question)
+                return
 
     def on_event(self, event: Any) -> None:
         """A delivery, or the server's cancel: the queue is gone, its node is, or (4.3) an ack took too long."""

@@ -48,8 +48,9 @@ class Getter(Consumer):
         self.is_cancelled = True
 
     async def end(self) -> None:
-        """As `cancel`."""
+        """As `cancel`, and what was asked for is here when this returns."""
         self.cancel()
+        await self._ask_until_answered(self._look())
 
     def on_event(self, event: Any) -> None:
         """A message, or word that there is none."""

@@ -6,6 +6,7 @@ with Proxy(broker_port) as proxy:           # listens on 127.0.0.1:proxy.port
     proxy.stall(); proxy.heal()             # nothing moves, then all of it arrives
     proxy.slow(20_000)                      # bytes a second, each way
     proxy.refuse()                          # nobody listens
+    proxy.hold("consume"); proxy.heal()     # of connections of that role: what the router says comes late
     proxy.swallow_deliveries("consume")     # of connections of that role: AMQP's basic.deliver, and nothing else
     proxy.heal()                            # as at first; connections that lost bytes stay dead, as in life
 """
@@ -41,6 +42,7 @@ class _Pair:
     dark: set[Direction] = field(default_factory=set)
     frames: Undelivered | None = None
     said: bytes = b""  # what the client began with: its name is in it
+    is_held: bool = False  # what the client says waits
 
     def abort(self) -> None:
         """Reset both sides."""
@@ -64,6 +66,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._moving = asyncio.Event()
         self._moving.set()
+        self._letting = asyncio.Event()
         self._bytes_per_s = 0
         self._dark: set[Direction] = set()
         self.unanswered: set[Method] = set()  # kinds of answers that no connection gets
@@ -105,6 +108,10 @@ class Proxy:
     def stall(self) -> None:
         """Nothing moves, either way; all of it arrives after `heal`."""
         self._run(self._stall())
+
+    def hold(self, role: str) -> None:
+        """What the router says on connections that it opened in this role comes after `heal`; it hears all."""
+        self._run(self._hold(f"dlx-router {role} ".encode()))
 
     def slow(self, bytes_per_s: int) -> None:
         """Each direction of each connection moves so many bytes a second at most."""
@@ -154,6 +161,11 @@ class Proxy:
                 pair.frames.is_deaf_for_good = for_good
                 pair.frames.silence()
 
+    async def _hold(self, name: bytes) -> None:
+        self._letting.clear()
+        for pair in self._pairs:
+            pair.is_held = pair.is_held or name in pair.said
+
     async def _stall(self) -> None:
         self._moving.clear()
 
@@ -167,6 +179,9 @@ class Proxy:
         self._dark.clear()
         self._bytes_per_s = 0
         self._moving.set()
+        for pair in self._pairs:
+            pair.is_held = False
+        self._letting.set()
         if self._server is None:
             await self._listen()
 
@@ -209,6 +224,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await source.read(_CHUNK):
                 await self._moving.wait()
+                if way == "up" and pair.is_held:
+                    await self._letting.wait()
                 if way in pair.dark:
                     continue
                 await self._write(sink, self._passed(pair, way, data))

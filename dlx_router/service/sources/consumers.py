@@ -19,7 +19,9 @@ from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 
 LEAVING_S: Final = 0.05
+SETTLED_S: Final = 0.005
 HAND_BACK_S: Final = 2.0
+CANCELLED_S: Final = 5.0  # a queue without a majority of its members answers nothing
 Lost = Callable[[str, Exception], None]
 
 
@@ -32,7 +34,9 @@ class Consumers:
         self._consumers: dict[str, Consumer] = {}
         self._leave: dict[Consumer, Callable[[Consumer], None]] = {}
         self._leaving: set[Consumer] = set()
+        self._beginning = 0
         self._draining = False
+        self._ends: set[asyncio.Task[None]] = set()
         self.began: dict[str, int | None] = {}  # every queue that was consumed → how many returns are not deadly there
         self.returned = 0  # letters of attached queues that went back with a channel
         self.link: Link  # set once there is one, before anything is consumed
@@ -63,6 +67,12 @@ class Consumers:
         """Deliveries that are here and not settled."""
         return sum(map(len, self))
 
+    @property
+    def may_get_more(self) -> bool:
+        """Whether deliveries may come though we drain: the broker has not said yet that it sends no more."""
+        is_heard = self.link.is_open and not self.link.rests and not self.link.is_silent
+        return is_heard and bool(self._beginning or self._leaving or self._ends)
+
     async def consume(  # noqa: PLR0913 - whence, where to, and what is known of the queue
         self,
         worker: Worker,
@@ -74,11 +84,13 @@ class Consumers:
         limit: int | None = None,
         trusted: frozenset[bytes] | AnyExchange = frozenset(),
         single: bool = False,
+        in_order: bool = False,
     ) -> Consumer:
         """Consume a queue into a worker; `limit`: how many returns a message survives there, where it is deleted then.
 
         `trusted`: the exchanges by which, besides ours, the broker brings dead letters there. `single`: the queue may
-        have a single active consumer, which another may be. ChannelClosed where the broker does not let us.
+        have a single active consumer, which another may be. `in_order`: as Consumer says. ChannelClosed where the
+        broker does not let us.
         """
         consumer = Consumer(
             self.link,
@@ -89,18 +101,16 @@ class Consumers:
             on_lost=self._lost,
             exclusive=exclusive,
             single=single,
+            in_order=in_order,
         )
         self._leave[consumer] = worker.leave
         worker.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))
         self.began[queue] = limit
-        try:
+        with self._begun(consumer):
             await consumer.start()
-        except BaseException:
-            self._undo(consumer)
-            raise
         self._consumers[queue] = consumer
         if self._draining:  # the drain began while the broker answered, and did not see it
-            consumer.cancel()
+            self._end(consumer)
         return consumer
 
     async def fetch(
@@ -109,14 +119,11 @@ class Consumers:
         """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
         getter = Getter(self.link, queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)
         self.began[queue] = limit
-        try:
+        with self._begun(getter):
             await getter.start()
             if lock:
                 await getter.lock(lock)
             await getter.counted()
-        except BaseException:
-            self._undo(getter)
-            raise
         place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key, limit, trusted)
         guarded.attend(getter, place, Peek(self.link, queue))
         self._consumers[queue], self._leave[getter] = getter, guarded.leave
@@ -172,20 +179,54 @@ class Consumers:
         self._metrics.deliveries[self._vhost, consumer.queue] += 1
 
     def drain(self) -> None:
-        """No more deliveries soon; those here can still be settled."""
+        """No more deliveries soon, as `may_get_more` says; those here can still be settled."""
         self._draining = True
         for consumer in [*self._consumers.values()]:
-            consumer.cancel()
+            self._end(consumer)
+
+    def _end(self, consumer: Consumer) -> None:
+        task = asyncio.get_running_loop().create_task(self._ended(consumer))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _ended(self, consumer: Consumer) -> None:
+        with contextlib.suppress(ChannelClosed, LinkError, TimeoutError):  # then nothing comes either
+            if consumer.is_in_order:
+                await self._ended_in_order(consumer)
+                return
+            async with asyncio.timeout(CANCELLED_S):
+                await consumer.end()
+
+    async def _ended_in_order(self, consumer: Consumer) -> None:
+        """One that is cancelled hands over at once, though letters are here: the next ones would overtake them.
+
+        When the channel closes these are at their end, and what came behind them is given back in its place.
+        """
+        consumer.ignore(self._not_taken)
+        last = consumer.last_tag
+        while consumer.has_until(last):  # noqa: ASYNC110 - as in `see_off`
+            await asyncio.sleep(SETTLED_S)
+        consumer.flush()
+        async with asyncio.timeout(CANCELLED_S):
+            await consumer.close()
 
     def flush(self) -> None:
         """Send the acks of all that was settled since the last flush."""
         for consumer in self:
             consumer.flush()
 
-    def _undo(self, consumer: Consumer) -> None:
-        """It did not begin. The broker may think that it did: then what it sends would never be settled."""
-        self._forget(consumer)
-        consumer.drop()  # waits for nothing: the socket may rest
+    @contextlib.contextmanager
+    def _begun(self, consumer: Consumer) -> Iterator[None]:
+        """Where it does not begin the broker may think that it did: what it sends then would never be settled."""
+        self._beginning += 1
+        try:
+            yield
+        except BaseException:
+            self._forget(consumer)
+            consumer.drop()  # waits for nothing: the socket may rest
+            raise
+        finally:
+            self._beginning -= 1
 
     def _forget(self, consumer: Consumer) -> None:
         """Its worker need not know it any more."""

@@ -223,8 +223,10 @@ class Session:
     async def _consume_own(self, queue: str) -> None:
         worker, arrival, prefetch = self._own[queue]
         trusted = ANY_EXCHANGE if self._observe else self._trusted(queue)  # who observes does nothing by what it says
-        single = queue == self._names.fifo and self._setting.shared
-        await self.consumers.consume(worker, queue, arrival, prefetch, trusted=trusted, single=single)
+        in_order = queue == self._names.fifo
+        single = in_order and self._setting.shared
+        consume = self.consumers.consume
+        await consume(worker, queue, arrival, prefetch, trusted=trusted, single=single, in_order=in_order)
 
     def resubscribe(self, queue: str) -> None:
         """Consume the queue anew; what is here of it is still settled. Where that takes too long the session ends."""
@@ -298,7 +300,9 @@ class Session:
         return left
 
     async def _settled(self, until: float) -> None:
-        while self.in_flight and asyncio.get_running_loop().time() < until and not self._ended.done():  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
+        """What came before the broker knew that we stop is settled too: it would be delivered once more to others."""
+        time = asyncio.get_running_loop().time
+        while (self.in_flight or self.consumers.may_get_more) and time() < until and not self._ended.done():  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
             await asyncio.sleep(0.02)
 
     async def _shut(self) -> None:
