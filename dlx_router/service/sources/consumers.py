@@ -89,8 +89,8 @@ class Consumers:
         """Consume a queue into a worker; `limit`: how many returns a message survives there, where it is deleted then.
 
         `trusted`: the exchanges by which, besides ours, the broker brings dead letters there. `single`: the queue may
-        have a single active consumer, which another may be. `in_order`: as Consumer says. ChannelClosed where the
-        broker does not let us.
+        have a single active consumer, which another may be. `in_order`: as Consumer says; our inbox of
+        what is in order is. ChannelClosed where the broker does not let us.
         """
         consumer = Consumer(
             self.link,
@@ -101,7 +101,7 @@ class Consumers:
             on_lost=self._lost,
             exclusive=exclusive,
             single=single,
-            in_order=in_order,
+            in_order=in_order or queue == self._names.fifo,
         )
         self._leave[consumer] = worker.leave
         worker.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))

@@ -223,10 +223,8 @@ class Session:
     async def _consume_own(self, queue: str) -> None:
         worker, arrival, prefetch = self._own[queue]
         trusted = ANY_EXCHANGE if self._observe else self._trusted(queue)  # who observes does nothing by what it says
-        in_order = queue == self._names.fifo
-        single = in_order and self._setting.shared
-        consume = self.consumers.consume
-        await consume(worker, queue, arrival, prefetch, trusted=trusted, single=single, in_order=in_order)
+        single = queue == self._names.fifo and self._setting.shared
+        await self.consumers.consume(worker, queue, arrival, prefetch, trusted=trusted, single=single)
 
     def resubscribe(self, queue: str) -> None:
         """Consume the queue anew; what is here of it is still settled. Where that takes too long the session ends."""
