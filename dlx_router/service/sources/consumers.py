@@ -70,8 +70,9 @@ class Consumers:
     @property
     def may_get_more(self) -> bool:
         """Whether deliveries may come though we drain: the broker has not said yet that it sends no more."""
-        is_heard = self.link.is_open and not self.link.rests and not self.link.is_silent
-        return is_heard and bool(self._beginning or self._leaving or self._ends)
+        if not (self._beginning or self._leaving or self._ends):
+            return False  # there may be no link yet
+        return self.link.is_open and not self.link.rests and not self.link.is_silent
 
     async def consume(  # noqa: PLR0913 - whence, where to, and what is known of the queue
         self,
