@@ -80,7 +80,8 @@ def _scene(vhost: Vhost, amqp: Client) -> Iterator[Publisher]:
 
 
 def _all(vhost: Vhost, amqp: Client) -> dict[str, int]:
-    return {name: amqp.depth(name) for name in vhost.queues() if name not in KEPT_APART}
+    """What lies in each; a queue for an answer, or of a wait that is over, goes while they are asked."""
+    return {name: amqp.ready(name) or 0 for name in vhost.queues() if name not in KEPT_APART}
 
 
 def _none_is_lost(vhost: Vhost, amqp: Client, router: Router, publisher: Publisher) -> bool:

@@ -119,7 +119,7 @@ class Client:
 
     def await_message(self, queue: str, within: float = 10) -> Message:
         """The next message, unacknowledged, as soon as there is one; the queue too may yet have to appear."""
-        eventually(lambda: self._ready(queue), within)  # 3.10 ends a connection that gets from a queue being made
+        eventually(lambda: self.ready(queue), within)  # 3.10 ends a connection that gets from a queue being made
         return eventually(lambda: self.get(queue), within)  # type: ignore[return-value]  # eventually gives no None
 
     def take(self, queue: str, within: float = 10) -> Message:
@@ -136,9 +136,9 @@ class Client:
 
     def exists(self, queue: str) -> bool:
         """The queue is declared."""
-        return self._ready(queue) is not None
+        return self.ready(queue) is not None
 
-    def _ready(self, queue: str) -> int | None:
+    def ready(self, queue: str) -> int | None:
         """Ready messages now; None where there is no such queue."""
         probe = self.connection.channel()
         try:
