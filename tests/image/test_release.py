@@ -45,7 +45,8 @@ def archive(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
             else:
                 shutil.copyfile(ROOT / name, source / name)
         (source / "constraints.txt").chmod(0o600)
-        assert image.write(source, folder / "router.oci.tar", time_s=0)
+        to = Path(os.path.relpath(folder / "router.oci.tar"))  # as `make release` names it; podman runs elsewhere
+        assert image.write(source, to, time_s=0)
     finally:
         os.umask(umask)
     return folder / "router.oci.tar"

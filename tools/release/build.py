@@ -27,6 +27,8 @@ from typing import Final
 
 import yaml
 
+from tools.brokers.programs import BrokerError
+from tools.containers.engine import EngineError
 from tools.release import image, place, provenance, sbom
 from tools.release.archive import packed
 from tools.release.history import ROOT, HistoryError, export, git
@@ -149,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if given.commit == "HEAD" and git("status", "--porcelain", "--untracked-files=no"):
                 print(f"Not in it: what is changed and not committed. This is {commit.name[:12]}.", file=sys.stderr)
             files = build(commit, given.to, with_image=not given.no_image, repository=given.repository)
-    except (ReleaseError, place.PlaceError, HistoryError) as error:
+    except (ReleaseError, place.PlaceError, HistoryError, EngineError, BrokerError) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"dlx-router {commit.version} of {commit.name[:12]}:")

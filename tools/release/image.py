@@ -1,13 +1,16 @@
-"""The router's image as an OCI archive, where images can be built here; elsewhere it is left out, and said."""
+"""The router's image as an OCI archive. Where there is nothing to build it with it is left out, and said.
+
+Raises EngineError or BrokerError where it can be built here and was not: a release is whole, or none.
+"""
 
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from tools.brokers.programs import BrokerError
+from tools.brokers.programs import BrokerMissingError
 from tools.containers import stand_ins
-from tools.containers.engine import Engine, EngineError, engine
+from tools.containers.engine import Engine, EngineMissingError, engine
 from tools.release.archive import tarred
 
 TAG: Final = "localhost/dlx-router-release"
@@ -20,17 +23,16 @@ def write(source: Path, to: Path, time_s: int) -> str:
         if not podman.is_podman:
             return _none("Docker saves no OCI archive; podman does")
         stand_ins.provide(podman, stand_ins.PYTHON)
-        podman.build(source, tag=TAG, target="router", time_s=time_s, cached=False)
-        save(podman, TAG, to, time_s)
-        return f"{stand_ins.PYTHON}@{podman.inspect('image', stand_ins.PYTHON)['Digest']} (a stand-in of Debian's)"
-    except (EngineError, BrokerError) as error:
-        to.unlink(missing_ok=True)
+    except (EngineMissingError, BrokerMissingError) as error:
         return _none(str(error))
+    podman.build(source, tag=TAG, target="router", time_s=time_s, cached=False)
+    save(podman, TAG, to, time_s)
+    return f"{stand_ins.PYTHON}@{podman.inspect('image', stand_ins.PYTHON)['Digest']} (a stand-in of Debian's)"
 
 
 def save(podman: Engine, tag: str, to: Path, time_s: int) -> None:
     """An image of the store as a file. The archive that podman writes itself has the time of its writing."""
-    with tempfile.TemporaryDirectory(dir=to.parent, prefix=".image-") as folder:
+    with tempfile.TemporaryDirectory(dir=to.parent.resolve(), prefix=".image-") as folder:  # podman runs elsewhere
         podman.run("save", "--format", "oci-dir", "--output", folder, tag, within_s=300)
         tarred(Path(folder), to, time_s)
 
