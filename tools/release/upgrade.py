@@ -108,7 +108,9 @@ def run(before: str, after: str, letters: int, folder: Path, *, beside: bool) ->
         with Client(node.amqp_url) as client:
             _fail_all(client, done)
             _await_places(client, done)
-            done.rungs = _rungs(node)
+            done.rungs = _rungs(node, client)
+        if not done.rungs:
+            raise UpgradeError("no letter waits: what is upgraded shows nothing")
         began = time.monotonic()
         if beside:
             router.stop()
@@ -196,10 +198,10 @@ def until(look: Callable[[], bool]) -> None:
         time.sleep(LOOK_S)
 
 
-def _rungs(node: Node) -> dict[str, int]:
-    lines = node.rabbitmqctl("list_queues", "name", "messages").splitlines()
-    rows = (line.split("\t") for line in lines if line.startswith(RUNG))
-    return {name: int(count) for name, count in sorted(rows) if int(count)}
+def _rungs(node: Node, client: Client) -> dict[str, int]:
+    """What waits in which. Asked of the queues: rabbitmqctl knows counts of some seconds ago."""
+    names = sorted(name for name in node.rabbitmqctl("list_queues", "name").splitlines() if name.startswith(RUNG))
+    return {name: count for name in names if (count := client.depth(name))}
 
 
 def _become(node: Node, version: str) -> None:
