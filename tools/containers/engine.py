@@ -112,10 +112,7 @@ class Engine:
         """
         chosen = ["--target", target] if target else []
         chosen += [] if cached else ["--no-cache"]
-        if self.is_podman:
-            chosen += ["--timestamp", str(time_s)]
-            # The history names images between, and their names have the hour of a build in them.
-            chosen += [] if cached else ["--layers=false"]
+        chosen += ["--timestamp", str(time_s)] if self.is_podman else []
         self.run("build", *self.build_options, *chosen, "--tag", tag, str(context), within_s=within_s)
 
     def remove(self, container: str) -> None:
