@@ -28,20 +28,20 @@ class Consumer:
         arguments: Mapping[str, Any] | None = None,
         exclusive: bool = False,
         single: bool = False,
-        in_order: bool = False,
+        in_order: Callable[[], bool] = lambda: False,
         run_sink: Callable[[Sequence[Any], int, "Consumer"], int] | None = None,
     ) -> None:
         """`exclusive`: only where nobody else consumes, and nobody else will. `single`: it may be one of several.
 
-        `in_order`: whoever consumes next is to get what follows the last that was settled.
+        `in_order()`: whoever consumes next is to get what follows the last that was settled.
         `run_sink(deliveries, at, self)` takes as many from there on as go together, and says how many; 0: the next goes
         to `sink`.
         """
         self.queue = queue
         self.acked = 0  # deliveries, in all
-        self.is_single, self.is_in_order = single, in_order
+        self.is_single = single
         self.last_tag = 0  # of the last delivery; a channel counts them from 1
-        self._exclusive = exclusive
+        self._exclusive, self._in_order = exclusive, in_order
         self._link = link
         self._prefetch = prefetch
         self._sink, self._run_sink = sink, run_sink
@@ -58,6 +58,11 @@ class Consumer:
     def has_room(self) -> bool:
         """Whether the broker may deliver more than is here."""
         return len(self._acks) + self._acks.unflushed < self._prefetch
+
+    @property
+    def is_in_order(self) -> bool:
+        """By what holds now: policies change meanwhile."""
+        return self._in_order()
 
     def has_until(self, tag: int) -> bool:
         """Whether a delivery up to this one is not settled yet."""

@@ -79,6 +79,14 @@ def build(commit: Commit, to: Path, *, with_image: bool, repository: str = "") -
     """Every file of the release, in a folder that has nothing else. `repository`: where it is published, OWNER/NAME."""
     _check_versions(commit)
     _emptied(to)
+    try:
+        return _built(commit, to, with_image=with_image, repository=repository)
+    except BaseException:
+        shutil.rmtree(to, ignore_errors=True)  # a part of a release is none, and would be in the way of the next
+        raise
+
+
+def _built(commit: Commit, to: Path, *, with_image: bool, repository: str) -> list[Path]:
     if repository:
         place.write(commit.source, repository, commit.version)
     for folder in distributions(commit.source):

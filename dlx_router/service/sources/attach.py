@@ -227,14 +227,14 @@ class Attach:
             attachment.forward.exchange if attachment.forward is not None else "", "forward-to", setting
         )
         await worker.open()
-        is_strict = facts.single or worker.limits.strict
-        prefetch = min(setting.prefetch, STRICT_PREFETCH) if is_strict else setting.prefetch
+        prefetch = setting.prefetch
+        if facts.single or worker.limits.strict:
+            prefetch = min(prefetch, STRICT_PREFETCH)
         consume = partial(self._session.consumers.consume, limit=limit, trusted=trusted(attachment, setting.names))
-        alone, single = not facts.single, facts.single
+        consume = partial(consume, in_order=lambda: facts.single or worker.limits.strict)
         try:
-            consumer = await consume(
-                worker, queue, Arrival.INBOX, prefetch, exclusive=alone, single=single, in_order=is_strict
-            )
+            alone = not facts.single
+            consumer = await consume(worker, queue, Arrival.INBOX, prefetch, exclusive=alone, single=facts.single)
         except ChannelClosed as error:
             if error.code != _FORBIDDEN:
                 raise

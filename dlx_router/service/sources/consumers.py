@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -28,14 +29,25 @@ Lost = Callable[[str, Exception], None]
 class Consumers:
     """Those of one vhost; `on_lost(queue, error)` tells the end of one that nobody asked for."""
 
-    def __init__(self, vhost: str, names: Names, key: bytes, metrics: Metrics, on_lost: Lost) -> None:
+    def __init__(
+        self,
+        vhost: str,
+        names: Names,
+        key: bytes,
+        metrics: Metrics,
+        on_lost: Lost,
+        *,
+        cancelled_s: float = CANCELLED_S,
+    ) -> None:
+        """`cancelled_s`: how long the broker may take to answer that it delivers no more."""
         self._vhost, self._names, self._key, self._metrics = vhost, names, key, metrics
-        self._on_lost = on_lost
+        self._on_lost, self._cancelled_s = on_lost, cancelled_s
         self._consumers: dict[str, Consumer] = {}
         self._leave: dict[Consumer, Callable[[Consumer], None]] = {}
         self._leaving: set[Consumer] = set()
         self._beginning = 0
         self._draining = False
+        self._known_by_s = 0.0  # on the monotonic clock: what begins or leaves as we drain has done so by then
         self._ends: set[asyncio.Task[None]] = set()
         self.began: dict[str, int | None] = {}  # every queue that was consumed → how many returns are not deadly there
         self.returned = 0  # letters of attached queues that went back with a channel
@@ -70,7 +82,8 @@ class Consumers:
     @property
     def may_get_more(self) -> bool:
         """Whether deliveries may come though we drain: the broker has not said yet that it sends no more."""
-        if not (self._beginning or self._leaving or self._ends):
+        begins_or_leaves = bool(self._beginning or self._leaving) and time.monotonic() < self._known_by_s
+        if not (self._ends or begins_or_leaves):
             return False  # there may be no link yet
         return self.link.is_open and not self.link.rests and not self.link.is_silent
 
@@ -85,7 +98,7 @@ class Consumers:
         limit: int | None = None,
         trusted: frozenset[bytes] | AnyExchange = frozenset(),
         single: bool = False,
-        in_order: bool = False,
+        in_order: Callable[[], bool] = lambda: False,
     ) -> Consumer:
         """Consume a queue into a worker; `limit`: how many returns a message survives there, where it is deleted then.
 
@@ -102,7 +115,7 @@ class Consumers:
             on_lost=self._lost,
             exclusive=exclusive,
             single=single,
-            in_order=in_order or queue == self._names.fifo,
+            in_order=(lambda: True) if queue == self._names.fifo else in_order,
         )
         self._leave[consumer] = worker.leave
         worker.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))
@@ -128,6 +141,8 @@ class Consumers:
         place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key, limit, trusted)
         guarded.attend(getter, place, Peek(self.link, queue))
         self._consumers[queue], self._leave[getter] = getter, guarded.leave
+        if self._draining:
+            self._end(getter)
         return getter
 
     async def leave(self, source: str) -> None:
@@ -146,6 +161,9 @@ class Consumers:
     async def see_off(self, consumer: Consumer) -> None:
         """Cancel one that was detached, and close its channel once every letter from it is settled."""
         try:
+            if self._hands_over_in_order(consumer):
+                await self._ended_in_order(consumer)
+                return
             await consumer.end()
             while len(consumer):  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
                 await asyncio.sleep(LEAVING_S)
@@ -181,9 +199,14 @@ class Consumers:
 
     def drain(self) -> None:
         """No more deliveries soon, as `may_get_more` says; those here can still be settled."""
-        self._draining = True
+        self._draining, self._known_by_s = True, time.monotonic() + self._cancelled_s
         for consumer in [*self._consumers.values()]:
             self._end(consumer)
+
+    def take_no_more(self) -> None:
+        """What still comes stays unsettled: it goes back as we end."""
+        for consumer in self:
+            consumer.ignore(self._not_taken)
 
     def _end(self, consumer: Consumer) -> None:
         task = asyncio.get_running_loop().create_task(self._ended(consumer))
@@ -192,11 +215,25 @@ class Consumers:
 
     async def _ended(self, consumer: Consumer) -> None:
         with contextlib.suppress(ChannelClosed, LinkError, TimeoutError):  # then nothing comes either
-            if consumer.is_in_order:
+            if self._hands_over_in_order(consumer):
                 await self._ended_in_order(consumer)
-                return
-            async with asyncio.timeout(CANCELLED_S):
-                await consumer.end()
+            else:
+                await self._cancelled(consumer)
+
+    def _hands_over_in_order(self, consumer: Consumer) -> bool:
+        """Not where a return can cost a letter: what is handed over so was returned once more."""
+        return consumer.is_in_order and self.began.get(consumer.queue) is None
+
+    async def _cancelled(self, consumer: Consumer) -> None:
+        """The seconds for it count from the last delivery on, and not while we read nothing."""
+        ending, last = asyncio.ensure_future(consumer.end()), -1
+        try:
+            while not ending.done() and (self.link.rests or consumer.last_tag != last):
+                last = consumer.last_tag
+                await asyncio.wait({ending}, timeout=self._cancelled_s)
+        finally:
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
 
     async def _ended_in_order(self, consumer: Consumer) -> None:
         """One that is cancelled hands over at once, though letters are here: the next ones would overtake them.
@@ -208,7 +245,7 @@ class Consumers:
         while consumer.has_until(last):  # noqa: ASYNC110 - as in `see_off`
             await asyncio.sleep(SETTLED_S)
         consumer.flush()
-        async with asyncio.timeout(CANCELLED_S):
+        async with asyncio.timeout(self._cancelled_s):
             await consumer.close()
 
     def flush(self) -> None:

@@ -133,7 +133,8 @@ class Leadership:
             try:
                 await state.wait_active()
                 self._set(leads=True)
-                self._led()  # by the next look it may be lost again
+                if self._watch is not None:
+                    self._watch.began()  # by the next look it may be lost again
                 raise await lost
             finally:
                 self._state = None
@@ -145,7 +146,7 @@ class Leadership:
         while self._watch is not None:
             await asyncio.sleep(AGAIN_S)
             if self.is_ours or state.is_answered:
-                self._led()
+                self._watch.led()
             elif state.is_blocked:
                 self._watch.quiet()
             else:
@@ -157,10 +158,6 @@ class Leadership:
             await topology.ensure_core()
         except TopologyError as error:
             self._missing(str(error))
-
-    def _led(self) -> None:
-        if self._watch is not None:
-            self._watch.led()
 
     def _missing(self, why: str) -> None:
         if self._watch is not None:

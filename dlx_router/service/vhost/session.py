@@ -293,6 +293,7 @@ class Session:
         self.consumers.drain()
         await asyncio.gather(self._settled(until), beside)
         left = self.in_flight
+        self.consumers.take_no_more()
         await self._journal.drain(max(1.0, until - asyncio.get_running_loop().time()))
         self._end(None)
         return left

@@ -62,6 +62,10 @@ class StateQueueWatch:
             fate="letters that wait with records of the former key go to quarantine when their wait is over",
         )
 
+    def began(self) -> None:
+        """We lead since now. For how long is not known: a leader who is lost each second is none."""
+        self._patience_s = OBJECTS_S
+
     def led(self) -> None:
         """We lead, or somebody else does: from now on that nobody does is a loss."""
         self._since_s, self._patience_s, self.missing = None, OBJECTS_S, ""
