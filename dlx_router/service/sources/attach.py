@@ -230,8 +230,12 @@ class Attach:
         prefetch = setting.prefetch
         if facts.single or worker.limits.strict:
             prefetch = min(prefetch, STRICT_PREFETCH)
-        consume = partial(self._session.consumers.consume, limit=limit, trusted=trusted(attachment, setting.names))
-        consume = partial(consume, in_order=lambda: facts.single or worker.limits.strict)
+        consume = partial(
+            self._session.consumers.consume,
+            limit=limit,
+            trusted=trusted(attachment, setting.names),
+            in_order=lambda: worker.limits.strict,
+        )
         try:
             alone = not facts.single
             consumer = await consume(worker, queue, Arrival.INBOX, prefetch, exclusive=alone, single=facts.single)

@@ -146,7 +146,7 @@ class Consumers:
         return getter
 
     async def leave(self, source: str) -> None:
-        """Stop consuming; the channel is closed once every letter from it is settled, so that none is given back."""
+        """Stop consuming; the channel is closed once every letter that is here is settled: none of them goes back."""
         if (consumer := self.detach(source)) is not None:
             await self.see_off(consumer)
             log.info("source.left", vhost=self._vhost, queue=source, fate="its letters stay in it from now on")
@@ -184,10 +184,13 @@ class Consumers:
                 await consumer.close()
 
     async def hand_back(self) -> None:
-        """Give back what attached queues sent by basic.nack: that is no failed delivery, and a closed channel is."""
+        """Give back what attached queues sent by basic.nack: that is no failed delivery, and a closed channel is.
+
+        What is in order goes back as the connection ends: a nack comes behind a cancel, which hands over at once.
+        """
         attached = [consumer for consumer in self if not self._names.is_own(consumer.queue)]
-        for consumer in self:
-            consumer.ignore(self._not_taken)
+        attached = [consumer for consumer in attached if not self._hands_over_in_order(consumer)]
+        self.take_no_more()
         with contextlib.suppress(ChannelClosed, LinkError, TimeoutError):
             async with asyncio.timeout(HAND_BACK_S):
                 for consumer in attached:
