@@ -69,7 +69,7 @@ help:  ## this list
 
 ##@ Test
 
-.PHONY: test test-again test-clients test-image test-clean test-pure test-pythons core lint calls shape audit-deps
+.PHONY: test test-again test-clients test-image test-clean test-pure test-pythons core lint calls budget audit-deps
 
 test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
 	$(BIN)/python -m tools.brokers fetch $(versions)
@@ -110,10 +110,10 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive dlx_router
 
 calls: $(READY)  ## calls and bytes a letter: no more than in the baseline
-	$(BIN)/python -m tools.shape.run --costs --no-worse
+	$(BIN)/python -m tools.calls.run $(ARGS)
 
-shape: $(READY)  ## files and calls on a letter's way; ARGS=--details, --check
-	$(BIN)/python -m tools.shape.run $(ARGS)
+budget:  ## lines and modules of each package: within tools/budget.txt
+	$(PYTHON) -m tools.budget $(ARGS)
 
 audit-deps: $(READY)  ## known vulnerabilities in constraints.txt (asks the network)
 	$(BIN)/python -m tools.release.audit_deps

@@ -67,9 +67,3 @@ def dotted(node: ast.expr) -> str:
     if isinstance(node, ast.Name):
         return node.id
     return f"{dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else "()"
-
-
-def body_lines(function: Function) -> int:
-    """Lines of a function without its signature and docstring: those are as long as they have to be."""
-    first = function.body[1:2] if ast.get_docstring(function) is not None else function.body[:1]
-    return (function.end_lineno or 0) - first[0].lineno + 1 if first else 0
