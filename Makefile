@@ -69,25 +69,22 @@ help:  ## this list
 
 ##@ Test
 
-.PHONY: test test-again test-clients test-image test-clean test-pure test-pythons core lint calls budget audit-deps
+.PHONY: test test-clients test-image test-clean test-pure test-pythons core lint calls budget audit-deps
 
-test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
+test: $(READY)  ## quick tests, failures twice; ALL=1: all; ARGS="-k name"
 	$(BIN)/python -m tools.brokers fetch $(versions)
 	$(if $(ALL),$(BIN)/python -m tools.install.debian_packages prometheus)
-	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(quick) $(ARGS)
-
-test-again: $(READY)  ## what failed in the last tests, once more and alone
-	$(named) $(BIN)/python -m tools.rerun_failed
+	$(named) $(BIN)/python -m tools.rerun_failed -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(quick) $(ARGS)
 
 test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come back as sent
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	$(BIN)/python -m tools.install.languages
-	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m tools.rerun_failed tests/clients -m clients --durations=10 $(ARGS)
 
 test-image: $(READY)  ## both images, compose and chart: built and run by podman
 	$(BIN)/python -m tools.install.debian_packages prometheus
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
-	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/image -m image --durations=10 $(ARGS)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m tools.rerun_failed tests/image -m image --durations=10 $(ARGS)
 
 test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)
 	$(BIN)/python -m tools.release.clean_machine

@@ -185,7 +185,7 @@ def asked(start_router: Callable[..., Router], amqp: Client) -> Iterator[Callabl
     amqp.queue("dead")
     amqp.publish("letter", key="dead")
     with httpx.Client(
-        base_url=f"http://127.0.0.1:{router.port}/api/v1", trust_env=False, verify=NO_TLS, timeout=20
+        base_url=f"http://127.0.0.1:{router.port}/api/v1", trust_env=False, verify=NO_TLS, timeout=60
     ) as client:
 
         def ask(method: str, path: str, headers: dict[str, str], **body: Any) -> httpx.Response:
@@ -231,7 +231,7 @@ def test_a_token_does_not_help_a_foreign_page(start_router: Callable[..., Router
     def status(path: str, **headers: str) -> int:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return httpx.request(
-            "POST", f"{url}{path}", headers=token | named, trust_env=False, verify=NO_TLS, timeout=20
+            "POST", f"{url}{path}", headers=token | named, trust_env=False, verify=NO_TLS, timeout=60
         ).status_code
 
     assert status("/api/v1/index/rebuild", origin="https://evil.example") == 403

@@ -22,7 +22,7 @@ Start = Callable[..., Router]
 
 def status(router: Router) -> Any:
     url = f"http://127.0.0.1:{router.port}/api/v1/status"
-    answer = httpx.get(url, headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False, verify=NO_TLS, timeout=10)
+    answer = httpx.get(url, headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False, verify=NO_TLS, timeout=60)
     assert answer.status_code == 200, answer.text
     return answer.json()
 

@@ -198,7 +198,7 @@ async def test_what_comes_last_is_read_within_a_moment() -> None:
         writer.write(b"x" * (much // 10))
         await writer.drain()
     writer.write(b"the last")
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         await all_is_here.wait()
     assert any(is_on for _, is_on in seen)
     writer.close()

@@ -94,11 +94,11 @@ async def test_two_questions_on_one_channel_get_their_own_answers(vhost: Vhost, 
     link = await linked(vhost)
     subscriber = consumer(link, "work")
     await subscriber.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         _, counted = await asyncio.gather(subscriber.halt(), subscriber.counted())
     assert counted in {(0, 1), (0, 0)}
     amqp.publish("late", key="work")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         counted, _ = await asyncio.gather(subscriber.counted(), subscriber.close())
     assert counted == (1, 0)
     await link.close()

@@ -73,11 +73,11 @@ async def test_a_frozen_host_costs_its_short_timeout_once(api: Api, frozen: int)
     management = Management(url(frozen, api.server_port))
     began = time.monotonic()
     assert await management.vhosts() == ["shop"]
-    assert SHORT_S - 0.1 <= time.monotonic() - began < SHORT_S + 2
+    assert SHORT_S - 0.1 <= time.monotonic() - began < 10 * SHORT_S
     began = time.monotonic()
     for _ in range(5):
         assert await management.vhosts() == ["shop"]
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5 * SHORT_S, "the frozen host is not asked again"
     assert len(api.asked) == 6
     await management.close()
 

@@ -42,7 +42,7 @@ async def active(state: StateQueue) -> bytes:
 
 async def again(here: Topology) -> bytes:
     """The key, as a router gets it that starts anew until it can."""
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(60):
         while True:
             try:
                 async with StateQueue(here) as state:
@@ -110,7 +110,7 @@ async def test_a_standby_waits_and_takes_over_when_the_active_router_is_gone(her
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(waiting), 1)
         first._link.abort()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await waiting
         assert (standby.key, standby.active, first.active) == (key, True, False)
         assert [NAMES.state in str(error) for error in lost] == [True]

@@ -58,7 +58,6 @@ async def test_with_tls_the_name_in_the_certificate_counts(secured: brokers.Node
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 @pytest.mark.usefixtures("newest")
 async def test_an_alarm_of_the_broker_stops_neither_looking_nor_being_active(own_broker: brokers.Node) -> None:
     lost: list[TopologyError] = []
@@ -131,6 +130,6 @@ async def test_a_cancel_ends_what_is_asked_of_the_broker(broker: brokers.Broker,
     asked = asyncio.create_task(here.run(forgets, "asking"))
     await begun.wait()
     asked.cancel()
-    await asyncio.wait({asked}, timeout=5)
+    await asyncio.wait({asked}, timeout=60)
     assert asked.cancelled()
     await here.close()

@@ -50,4 +50,4 @@ def test_a_search_in_vain_is_over_soon_though_messages_keep_coming(vhost: Vhost,
     finally:
         over.set()
         thread.join()
-    assert took < IN_VAIN_S + 2
+    assert took < 10 * IN_VAIN_S

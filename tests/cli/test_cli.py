@@ -38,7 +38,7 @@ def in_a_process(*arguments: str, **variables: str) -> Done:
     named = {f"DLX_ROUTER_{key}": value for key, value in variables.items()}
     argv = [sys.executable, "-m", "dlx_router", *arguments]
     done = subprocess.run(
-        argv, capture_output=True, encoding="utf-8", cwd=ROOT, env=others | named, check=False, timeout=30
+        argv, capture_output=True, encoding="utf-8", cwd=ROOT, env=others | named, check=False, timeout=120
     )
     assert "Traceback" not in done.stderr, done.stderr
     return Done(done.returncode, done.stdout, done.stderr)

@@ -51,7 +51,7 @@ async def consume(vhost: Vhost) -> AsyncIterator[Callable[[str, int], Any]]:
 
         async def take(name: str, count: int = 1) -> list[AbstractIncomingMessage]:
             queue: AbstractQueue = await channel.get_queue(name)
-            async with asyncio.timeout(30), queue.iterator() as messages:
+            async with asyncio.timeout(60), queue.iterator() as messages:
                 return [await anext(messages) for _ in range(count)]
 
         yield take
@@ -182,7 +182,7 @@ async def test_headers_that_fill_a_frame_leave_the_connection_alone(
 
 def _delivered(amqp: Client, queue: str) -> sync.Message:
     amqp.await_message(queue).requeue()
-    for method, properties, body in amqp.channel.consume(queue, inactivity_timeout=10):
+    for method, properties, body in amqp.channel.consume(queue, inactivity_timeout=60):
         return sync.Message(amqp.channel, method, properties, body)
     raise AssertionError
 
@@ -297,7 +297,7 @@ async def _declared_on_aio_pika(amqp: Client, vhost: Vhost) -> Callable[[], obje
     amqp.publish("one", key="work.a")
     async with await aio_pika.connect(vhost.amqp_url) as connection:
         channel = await connection.channel()
-        message = await (await channel.get_queue("work.a")).get(timeout=10)
+        message = await (await channel.get_queue("work.a")).get(timeout=60)
         await dead(message, "boom")
         return weakref.ref(message.channel.connection)
 

@@ -78,7 +78,7 @@ class TestPika:
         assert (header["error"]["type"], header["error"]["message"]) == (f"{__name__}.OutOfStock", "hidden")
         assert header["error"]["frame"].endswith(" in fails")
         amqp.publish("iterated", key=work)
-        method, _, body = next(channel.consume(work, inactivity_timeout=10))
+        method, _, body = next(channel.consume(work, inactivity_timeout=60))
         assert body == b"iterated"
         try:
             fails()
@@ -169,7 +169,7 @@ class TestAioPika:
     ) -> None:
         queue = on_aio_pika.declare_errors(await aio.get_queue(work), reason="no-stock", redact=hide)
         amqp.publish("got", key=work)
-        message = await queue.get(timeout=10)
+        message = await queue.get(timeout=60)
         with contextlib.suppress(OutOfStock):
             async with message.process():
                 fails()
@@ -189,7 +189,7 @@ class TestAioPika:
         self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
     ) -> None:
         amqp.publish("one", key=work)
-        message = await (await aio.get_queue(work)).get(timeout=10)
+        message = await (await aio.get_queue(work)).get(timeout=60)
         with contextlib.suppress(OutOfStock):
             async with message.process():
                 fails()
@@ -204,7 +204,7 @@ class TestAioPika:
             fails("the connection before")
         except OutOfStock:
             amqp.publish("got", key=work)
-            await (await queue.get(timeout=10)).reject()
+            await (await queue.get(timeout=60)).reject()
             amqp.publish("iterated", key=work)
             async with queue.iterator() as messages:
                 await (await anext(messages)).reject()
@@ -244,7 +244,7 @@ class TestAioPika:
                     is_taken.set()
 
                 await queue.consume(take)
-                await asyncio.wait_for(is_taken.wait(), 10)
+                await asyncio.wait_for(is_taken.wait(), 60)
 
         amqp.publish("one", key=work)
         try:
@@ -266,7 +266,7 @@ class TestAioPika:
                 await asyncio.Event().wait()
 
         amqp.publish("one", key=work)
-        message = await queue.get(timeout=10)
+        message = await queue.get(timeout=60)
         task = asyncio.create_task(take(message))
         await begun.wait()
         task.cancel()

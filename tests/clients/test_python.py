@@ -68,7 +68,7 @@ async def test_aio_pika_gets_back_what_it_sent(desk: Desk) -> None:
     async with await aio_pika.connect(desk.vhost.amqp_url) as connection:
         channel = await connection.channel()
         await (await channel.get_exchange("shop")).publish(sent, routing_key=queue)
-        async with asyncio.timeout(30), (await channel.get_queue(queue)).iterator() as messages:
+        async with asyncio.timeout(60), (await channel.get_queue(queue)).iterator() as messages:
             deliveries = []
             for _ in range(2):
                 deliveries.append(await anext(messages))
@@ -99,7 +99,7 @@ async def test_faststream_rejects_and_sees_its_own_again(desk: Desk, library: Ca
         sent = {"order": 7, "lines": [1.5, None]}
         await broker.publish(sent, exchange=rabbit.RabbitExchange("shop", declare=False), routing_key=queue,
                              headers={"x-mine": 2.5}, correlation_id="c-1", persist=True, priority=3)  # fmt: skip
-        await asyncio.wait_for(twice.wait(), 30)
+        await asyncio.wait_for(twice.wait(), 60)
         await asyncio.to_thread(ends, desk, queue)  # before it goes: the handler tells us first, and then rejects
     first, second = attempts
     assert first[:3] == second[:3]

@@ -103,7 +103,7 @@ def desk(_shared: tuple[Vhost, Router, str], request: pytest.FixtureRequest) -> 
     vhost, router, url = _shared
     request.node.stash[ROUTERS] = [router]
     router.await_ready(40)
-    with Client(vhost.amqp_url) as amqp, httpx.Client(base_url=url, timeout=20, trust_env=False, verify=NO_TLS) as web:
+    with Client(vhost.amqp_url) as amqp, httpx.Client(base_url=url, timeout=60, trust_env=False, verify=NO_TLS) as web:
 
         def logged_in() -> bool:
             try:

@@ -57,7 +57,7 @@ def url() -> Iterator[str]:
 @pytest.mark.slow
 def test_a_change_that_takes_longer_than_a_connection_may_wait_is_answered_once(url: str) -> None:
     """A browser sends a change again where the connection that it used before is cut without an answer."""
-    with httpx.Client(base_url=url, timeout=30, trust_env=False, verify=NO_TLS) as web:
+    with httpx.Client(base_url=url, timeout=60, trust_env=False, verify=NO_TLS) as web:
         page = eventually(lambda: _page(web), 20, every=0.2)
         assert page is not None
         assert page.headers["connection"] == "close"

@@ -43,7 +43,7 @@ def router(start_router: Callable[..., Router], tmp_path: Path) -> Router:
 @pytest.mark.slow
 def test_the_first_page_starts_it_and_the_routers_end_ends_it(router: Router) -> None:
     assert consoles(router) == []
-    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=60, trust_env=False, verify=NO_TLS) as web:
         assert web.get("/nowhere").status_code == 404
         assert consoles(router) == []
         assert web.get("/groups?a=1").headers["location"] == "/login?next=%2Fgroups%3Fa%3D1"
@@ -64,7 +64,7 @@ def test_the_first_page_starts_it_and_the_routers_end_ends_it(router: Router) ->
     left = consoles(router)
     assert len(left) == 1
     router.stop()
-    assert psutil.wait_procs(left, timeout=10)[1] == []
+    assert psutil.wait_procs(left, timeout=60)[1] == []
 
 
 def test_who_sends_slowly_keeps_nobody_from_the_pages(router: Router) -> None:
@@ -99,7 +99,7 @@ def test_a_person_whom_a_trusted_proxy_names_is_in_and_nobody_else(
     settings |= {"SSO_PROXIES": "127.0.0.1", "SSO_ROLES": "ops=operator"}
     router = start_router(POLICIES, **settings)
     named = {"x-forwarded-user": "ann@example.com", "x-forwarded-groups": "dev, ops"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=60, trust_env=False, verify=NO_TLS) as web:
         eventually(lambda: "ann@example.com · operator" in web.get("/", headers=named).text, 20, every=0.2)
         assert web.get("/", headers={**named, "x-forwarded-groups": "dev"}).status_code == 403
         web.cookies.clear()
@@ -116,7 +116,7 @@ def test_a_proxy_says_whose_tries_they_are_and_a_right_token_is_never_kept_out(
     (tmp_path / "tokens.yaml").write_text(TOKENS, encoding="utf-8")
     settings = {"INDEX_PATH": str(tmp_path / "i"), "API_TOKENS_FILE": str(tmp_path / "tokens.yaml")}
     router = start_router(POLICIES, **settings, HTTP_TRUSTED_PROXIES="127.0.0.0/8, 10.0.0.0/24")
-    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=60, trust_env=False, verify=NO_TLS) as web:
 
         def tried(forwarded: str, token: str = "wrong") -> httpx.Response:
             return web.post("/login", data={"token": token}, headers={"x-forwarded-for": forwarded})
@@ -140,7 +140,7 @@ def test_nobody_is_a_trusted_proxy_by_saying_so(start_router: Callable[..., Rout
     settings |= {"SSO_PROXIES": "10.0.0.5", "SSO_ROLES": "ops=admin"}
     router = start_router(POLICIES, **settings)
     claimed = {"x-forwarded-user": "eve", "x-forwarded-groups": "ops", "x-forwarded-for": "10.0.0.5"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=60, trust_env=False, verify=NO_TLS) as web:
         eventually(lambda: web.get("/login").status_code == 200, 20, every=0.2)
         assert web.get("/groups", headers=claimed).status_code == 303
         assert web.get("/groups", headers={**claimed, "forwarded": "for=10.0.0.5"}).status_code == 303

@@ -180,7 +180,7 @@ def test_a_group_is_shared_read_by_a_stranger_and_revoked(desk: Desk) -> None:
     made = desk.send(f"/groups/{group}", f"/groups/{group}/share", note="We <i>know</i>\nof it")
     assert made.status_code == 200, made.text
     link = link_of(made.text)
-    with httpx.Client(base_url=desk.url, timeout=20, trust_env=False, verify=NO_TLS) as stranger:
+    with httpx.Client(base_url=desk.url, timeout=60, trust_env=False, verify=NO_TLS) as stranger:
         answer = stranger.get(link)
         read = public(answer)
         assert answer.status_code == 200
@@ -198,7 +198,7 @@ def test_a_group_is_shared_read_by_a_stranger_and_revoked(desk: Desk) -> None:
         assert desk.send(f"/groups/{group}", f"/groups/{group}/unshare").status_code == 303
         eventually(lambda: stranger.get(link).status_code == 404, 20, every=0.2)
     again = desk.send(f"/groups/{group}", f"/groups/{group}/share", shows_error="1")
-    with httpx.Client(base_url=desk.url, timeout=20, trust_env=False, verify=NO_TLS) as stranger:
+    with httpx.Client(base_url=desk.url, timeout=60, trust_env=False, verify=NO_TLS) as stranger:
         text = Read(stranger.get(link_of(again.text)).text).text
     assert ("TimeoutError" in text, "order 17" in text, "bob@" in text) == (True, False, False)
     assert link.rpartition("/")[2] not in desk.router.output
@@ -216,7 +216,7 @@ def test_the_routers_own_port_has_it_too_and_not_where_its_console_is_off(
     amqp.publish("x", key="orders")
     amqp.fail("orders")
     headers = {"authorization": f"Bearer {TOKEN}"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=60, trust_env=False, verify=NO_TLS) as web:
 
         def groups() -> list[dict[str, str]]:
             answer = web.get("/api/v1/groups", headers=headers)
@@ -235,7 +235,7 @@ def test_the_routers_own_port_has_it_too_and_not_where_its_console_is_off(
         eventually(lambda: web.get(made["path"]).status_code == 200, 30, every=0.5)
     router.stop()
     off = start_router(POLICIES, CONSOLE="off", **files)
-    with httpx.Client(base_url=f"http://127.0.0.1:{off.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
+    with httpx.Client(base_url=f"http://127.0.0.1:{off.port}", timeout=60, trust_env=False, verify=NO_TLS) as web:
         eventually(lambda: web.get("/api/v1/groups", headers=headers).status_code == 200, 20)
         assert web.get(made["path"]).status_code == 404
         assert web.get(f"/api/v1{made['path']}").status_code == 401, "as every path without a token"

@@ -150,7 +150,7 @@ def test_letters_that_differ_in_ids_only_are_one_group(u1: Any, u2: Any, n1: int
 
 
 @pytest.mark.parametrize("text", ["a" * 10**6, "1" * 10**6, "a@" * 10**5, ":" * 10**6, "1:" * 10**5, "ab.ab@" * 10**5])
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 def test_no_message_takes_long(text: str) -> None:
     assert len(masked(text)) <= MESSAGE_CHARS
     assert len(application_frame(text)) <= MESSAGE_CHARS

@@ -81,7 +81,7 @@ def running(port: int, folder: Path) -> Iterator[str]:
 def ask(address: str, question: str) -> list[dict[str, Any]]:
     """The vector."""
     try:
-        answer = httpx.get(f"http://{address}/api/v1/query", params={"query": question}, timeout=10, trust_env=False)
+        answer = httpx.get(f"http://{address}/api/v1/query", params={"query": question}, timeout=60, trust_env=False)
     except httpx.TransportError:  # not up yet
         return []
     assert answer.status_code == 200, answer.text

@@ -45,7 +45,6 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_fresh_environment_runs_it(wheel: Path, tmp_path: Path) -> None:
     _run(sys.executable, "-m", "venv", str(tmp_path / "venv"))
     pip, router = (str(tmp_path / "venv" / "bin" / name) for name in ("pip", "dlx-router"))

@@ -26,7 +26,7 @@ def looked_at(message: bytes, cuts: list[tuple[int, int]]) -> None:
             assert isinstance(objection(data, version), str)
         with contextlib.suppress(Amqp10Error):
             kept(data, {"x-opt-why": "because"})
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < 10
 
 
 def test_sections_of_any_message() -> None:

@@ -23,7 +23,7 @@ class Container:
         self.image = image
         self.name = name
         self.port = free_port()
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, trust_env=False)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, trust_env=False)
 
     def start(self, *options: str, settings: Mapping[str, str], command: tuple[str, ...] = ()) -> None:
         """It was begun when this returns."""

@@ -134,7 +134,7 @@ def _answered(look: Callable[[], Any]) -> Any:
 
 def test_people_log_in_to_the_console_by_the_token_of_env_and_see_what_failed(composed: Composed) -> None:
     (token,) = re.findall(r"^CONSOLE_TOKEN=(.+)$", (composed.folder / ".env").read_text(), re.MULTILINE)
-    with httpx.Client(base_url=f"http://127.0.0.1:{composed.ports[9719]}", timeout=10, trust_env=False) as web:
+    with httpx.Client(base_url=f"http://127.0.0.1:{composed.ports[9719]}", timeout=60, trust_env=False) as web:
         assert web.get("/letters").headers["location"].startswith("/login")
         assert web.post("/login", data={"token": token}).status_code == 303
         assert "me · admin" in web.get("/").text

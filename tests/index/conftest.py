@@ -69,7 +69,7 @@ class Desk:
     def ask(self, method: str, path: str, **given: Any) -> tuple[int, Any]:
         """Status and document."""
         url = f"http://127.0.0.1:{self.router.port}/api/v1{path}"
-        answer = httpx.request(method, url, timeout=20, trust_env=False, verify=NO_TLS, **given)
+        answer = httpx.request(method, url, timeout=60, trust_env=False, verify=NO_TLS, **given)
         return answer.status_code, answer.json() if answer.content else None
 
     def letters(self, count: int, within: float = 20, **query: Any) -> list[dict[str, Any]]:

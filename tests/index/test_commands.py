@@ -154,7 +154,7 @@ def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) ->
     for number, error in enumerate((ValueError("item 12 is 7 short"), ValueError("item 13 is 2 short"), KeyError("x"))):
         desk.amqp.publish(f"{number}", key=queue)
         desk.amqp.await_message(queue).requeue()
-        delivered = next(desk.amqp.channel.consume(queue, inactivity_timeout=20))
+        delivered = next(desk.amqp.channel.consume(queue, inactivity_timeout=60))
         sync.dead(sync.Message(desk.amqp.channel, *delivered), "no-stock", error=error, retry="never")
         desk.amqp.channel.cancel()
     desk.letters(3, queue=queue, state="dead")

@@ -47,7 +47,6 @@ def batches(count: int, seed: int = 1, vhost: str = "/") -> Iterator[bytes]:
 
 
 @pytest.mark.measure
-@pytest.mark.timeout(300)
 def test_twenty_thousand_events_a_second_come_from_a_stream(desk: Desk) -> None:
     """Published by another client while the index reads; the clock stops when the last event is in the file."""
     channel = desk.amqp.connection.channel()

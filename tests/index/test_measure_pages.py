@@ -27,7 +27,7 @@ SHARE: Final = 0.97
 
 def web(desk: Desk) -> httpx.Client:
     """Somebody at the console of the router itself; on loopback nobody logs in."""
-    return httpx.Client(base_url=f"http://127.0.0.1:{desk.router.port}", timeout=20, trust_env=False)
+    return httpx.Client(base_url=f"http://127.0.0.1:{desk.router.port}", timeout=60, trust_env=False)
 
 
 def paths(desk: Desk) -> list[str]:

@@ -40,7 +40,7 @@ def ask(router: Router, path: str, method: str = "GET", token: str = OLGA, **how
     url = f"http://127.0.0.1:{router.port}/api/v1{path}"
     headers = {"authorization": f"Bearer {token}"}
     try:
-        answer = httpx.request(method, url, headers=headers, timeout=20, trust_env=False, verify=NO_TLS, **how)
+        answer = httpx.request(method, url, headers=headers, timeout=60, trust_env=False, verify=NO_TLS, **how)
     except httpx.TransportError as error:
         return 0, repr(error)
     return answer.status_code, answer.json()
@@ -54,7 +54,6 @@ def known(router: Router, **query: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("newest")
 def test_whichever_replica_is_asked_the_leader_answers_and_knows_who_asked(
     started: Started, amqp: Client, vhost: Vhost
@@ -89,7 +88,6 @@ def test_whichever_replica_is_asked_the_leader_answers_and_knows_who_asked(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("newest")
 def test_another_router_takes_the_index_over_and_answers_meanwhile(started: Started, amqp: Client) -> None:
     first = started("one")
@@ -118,7 +116,6 @@ def other(broker: brokers.Broker) -> Iterator[Vhost]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("newest")
 def test_vhosts_that_several_routers_lead_are_one_list(
     started: Started, amqp: Client, vhost: Vhost, other: Vhost

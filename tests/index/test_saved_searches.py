@@ -37,7 +37,7 @@ def late(vhost: str, name: str = "Late orders", **wanted: Any) -> dict[str, Any]
 def ask(router: Router, path: str, method: str = "GET", token: str = OLGA, **how: Any) -> tuple[int, Any]:
     url, headers = f"http://127.0.0.1:{router.port}/api/v1{path}", {"authorization": f"Bearer {token}"}
     try:
-        answer = httpx.request(method, url, headers=headers, timeout=20, trust_env=False, verify=NO_TLS, **how)
+        answer = httpx.request(method, url, headers=headers, timeout=60, trust_env=False, verify=NO_TLS, **how)
     except httpx.TransportError as error:
         return 0, repr(error)
     return answer.status_code, answer.json()
@@ -120,7 +120,6 @@ def started(start_router: Callable[..., Router], tmp_path: Path) -> Callable[...
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("newest")
 def test_replicas_agree_and_a_router_that_takes_over_has_them(
     started: Callable[..., Router], vhost: Vhost, tmp_path: Path

@@ -21,6 +21,7 @@ from dlx_router.journal.writer import Journal
 from dlx_router.telemetry.readiness import Readiness
 from tests.core.core_samples import NOW, letter
 from tests.journal.journal_samples import RULING
+from tests.support.eventually import patience
 from tests.support.vhost import Vhost
 
 NAMES = Names()
@@ -109,7 +110,7 @@ def desk(vhost: Vhost) -> Callable[..., Desk]:
 
 async def soon(look: Callable[[], Any], within: float = 10) -> None:
     """Until it is true; as `eventually`, without holding up the loop."""
-    async with asyncio.timeout(within):
+    async with asyncio.timeout(patience(within)):
         while not look():  # noqa: ASYNC110 - what is looked at has no events
             await asyncio.sleep(0.01)
 

@@ -7,6 +7,7 @@ import pika
 import pika.exceptions
 
 from tests.journal import plain_reader
+from tests.support.eventually import patience
 
 NAME = "dlx-router.journal"
 NOT_FOUND = 404
@@ -36,7 +37,7 @@ def batches(url: str, name: str = NAME, *, within: float = 10, idle: float = 0.5
         if error.reply_code == NOT_FOUND:
             return []
         raise
-    deadline, seen, last = time.monotonic() + within, 0, time.monotonic()
+    deadline, seen, last = time.monotonic() + patience(within), 0, time.monotonic()
     while time.monotonic() < deadline and time.monotonic() - last < idle:
         connection.process_data_events(time_limit=0.05)
         if len(messages) > seen:

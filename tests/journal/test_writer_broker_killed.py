@@ -42,7 +42,6 @@ async def attended(desk: Desk, numbers: list[int], kill: Callable[[], None] | No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("newest")
 async def test_no_event_of_a_settled_letter_is_missing_after_the_broker_was_killed(
     own_broker: brokers.Node, own_vhost: Vhost, own_desk: Callable[..., Desk]

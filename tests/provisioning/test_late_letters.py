@@ -32,7 +32,7 @@ class Relay(ThreadingHTTPServer):
 
     def __init__(self, url: str, asked: tuple[str, str], nth: int, meanwhile: Callable[[], None]) -> None:
         parts = urlsplit(url)
-        self._there = httpx.Client(base_url=f"http://{parts.hostname}:{parts.port}", timeout=30, trust_env=False)
+        self._there = httpx.Client(base_url=f"http://{parts.hostname}:{parts.port}", timeout=60, trust_env=False)
         self._asked, self._left, self._meanwhile, self._lock = asked, nth, meanwhile, threading.Lock()
         relay = self
 

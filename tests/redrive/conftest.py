@@ -33,7 +33,7 @@ class Shop:
 
         def answered() -> httpx.Response:
             answer = httpx.request(
-                method, url, json=body, params={"vhost": self.vhost.name}, timeout=30, trust_env=False, verify=NO_TLS
+                method, url, json=body, params={"vhost": self.vhost.name}, timeout=60, trust_env=False, verify=NO_TLS
             )
             assert answer.status_code != 429, answer.text
             return answer

@@ -30,7 +30,7 @@ def edit(shop: Shop, queue: str, letter: str, **asked: Any) -> httpx.Response:
     body = {"vhost": shop.vhost.name, "queue": queue, "id": letter, **asked}
 
     def answered() -> httpx.Response:
-        answer = httpx.post(url, json=body, timeout=30, trust_env=False, verify=NO_TLS)
+        answer = httpx.post(url, json=body, timeout=60, trust_env=False, verify=NO_TLS)
         assert answer.status_code not in (429, 503), answer.text
         return answer
 

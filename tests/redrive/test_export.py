@@ -36,7 +36,7 @@ def bodies(letters: list[Any]) -> list[str]:
 def page(shop: Shop, task: str, after: int) -> httpx.Response:
     """One answer of /letters."""
     url = f"http://127.0.0.1:{shop.router.port}/api/v1/tasks/{task}/letters"
-    return httpx.get(url, params={"vhost": shop.vhost.name, "after": after}, timeout=30, trust_env=False, verify=NO_TLS)
+    return httpx.get(url, params={"vhost": shop.vhost.name, "after": after}, timeout=60, trust_env=False, verify=NO_TLS)
 
 
 def large(shop: Shop, queue: str, number: int) -> str:

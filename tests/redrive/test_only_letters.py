@@ -101,7 +101,7 @@ def test_an_edit_of_a_living_message_changes_nothing(shop: Shop) -> None:
     asked = {"vhost": shop.vhost.name, "queue": work, "id": "a" * 32, "text": "changed"}
 
     def answered() -> httpx.Response:
-        answer = httpx.post(url, json=asked, timeout=30, trust_env=False, verify=NO_TLS)
+        answer = httpx.post(url, json=asked, timeout=60, trust_env=False, verify=NO_TLS)
         assert answer.status_code != 503, answer.text
         return answer
 

@@ -23,7 +23,6 @@ def held_by(client: Client, queue: str) -> None:
     client.channel.basic_consume(queue, lambda *_: None)
 
 
-@pytest.mark.timeout(90)
 def test_a_task_whose_connection_was_lost_is_not_done_while_another_still_holds_letters(shop: Shop) -> None:
     """The broker keeps what a dead connection had until it misses heartbeats; the task was done at once."""
     queue = shop.failed("ghost.a", ["0"])

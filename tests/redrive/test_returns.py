@@ -101,7 +101,6 @@ def test_a_failed_queue_that_cannot_be_bound_keeps_its_own_letters_only(shop: Sh
     eventually(lambda: shop.amqp.depth(queue) == 1)
 
 
-@pytest.mark.timeout(120)
 def test_a_task_that_is_interrupted_again_and_again_stops_long_before_the_limit(shop: Shop) -> None:
     shop.amqp.bind(shop.amqp.queue("late"), shop.amqp.exchange("to.late"), "late")
     queue = poured(shop, "late", N, "late", delivery_limit=LIMIT)

@@ -28,7 +28,6 @@ def _task_actions(vhost: Vhost) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
-@pytest.mark.timeout(120)
 def test_a_task_that_the_journal_does_not_confirm_is_not_begun_and_none_later(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:
@@ -49,7 +48,6 @@ def test_a_task_that_the_journal_does_not_confirm_is_not_begun_and_none_later(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
-@pytest.mark.timeout(120)
 def test_a_pause_that_the_journal_does_not_confirm_is_told_once_it_is_asked_for_again(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:
@@ -66,7 +64,6 @@ def test_a_pause_that_the_journal_does_not_confirm_is_told_once_it_is_asked_for_
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
-@pytest.mark.timeout(120)
 def test_a_task_that_is_cancelled_while_the_journal_is_told_of_its_resuming_sends_nothing(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:

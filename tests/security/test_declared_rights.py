@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("newest")
 
 async def _first(connection: aio_pika.abc.AbstractConnection) -> AbstractIncomingMessage:
     queue = await (await connection.channel()).get_queue("work.a", ensure=False)
-    async with asyncio.timeout(20), queue.iterator() as messages:
+    async with asyncio.timeout(60), queue.iterator() as messages:
         return await anext(messages)
 
 

@@ -65,7 +65,6 @@ def lose_binding(amqp: Client) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
 def test_once_a_policy_was_seen_no_retry_whose_binding_went_goes_by_its_alternate_exchange(
     vhost: Vhost, amqp: Client, elsewhere: str, start_router: Start
 ) -> None:

@@ -161,7 +161,6 @@ def test_where_nobody_tells_readiness_says_that_nothing_is_verified(amqp: Client
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_nothing_is_rejected_from_a_queue_whose_dead_letter_exchange_was_not_seen(
     own_broker: brokers.Node, tmp_path: Path
 ) -> None:

@@ -120,7 +120,9 @@ def streamed(scene: Scene, count: int) -> dict[bytes, dict[str, Any]]:
     with Client(scene.vhost.amqp_url) as client:
         channel = client.connection.channel()
         channel.basic_qos(prefetch_count=10)
-        for method, props, body in channel.consume("log", arguments={"x-stream-offset": "first"}, inactivity_timeout=5):
+        for method, props, body in channel.consume(
+            "log", arguments={"x-stream-offset": "first"}, inactivity_timeout=60
+        ):
             assert method is not None, f"{len(got)} of {count}"
             got[body] = props.headers
             if len(got) == count:

@@ -267,7 +267,6 @@ def test_a_flood_of_letters_that_have_nothing_in_common(amqp: Client, start_rout
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
-@pytest.mark.timeout(300)
 def test_a_long_flood_of_letters_that_have_nothing_in_common(amqp: Client, start_router: Callable[..., Router]) -> None:
     _flooded(amqp, _prepared(amqp, start_router), HOSTILE)
 
@@ -293,7 +292,6 @@ def _vanished(amqp: Client, router: Router, first: int, count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
-@pytest.mark.timeout(300)
 def test_queues_that_vanished_leave_nothing_behind(amqp: Client, start_router: Callable[..., Router]) -> None:
     router = _prepared(amqp, start_router)
     process = psutil.Process(router.pid)

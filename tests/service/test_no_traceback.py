@@ -65,7 +65,7 @@ def refused(vhost: Vhost, folder: Path, redirected: str, **settings: str) -> tup
     given = {"AMQP_URL": vhost.amqp_url, "POLICIES": str(folder), "HTTP_PORT": "0", **settings}
     env |= {f"DLX_ROUTER_{key}": value for key, value in given.items()}
     typed = f"exec {sys.executable} -m dlx_router run {redirected}"
-    done = subprocess.run(typed, shell=True, env=env, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(typed, shell=True, env=env, capture_output=True, text=True, check=False, timeout=120)
     return done.returncode, done.stderr + done.stdout
 
 

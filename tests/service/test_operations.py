@@ -254,7 +254,6 @@ def test_an_alarm_whose_connections_end_before_it_does_is_not_told_for_ever(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("newest")
 def test_a_session_that_begins_under_an_alarm_lasts_until_it_is_over_or_we_are_told_to_end(
     private: Vhost, start_router: Start, tmp_path: Path
@@ -392,7 +391,6 @@ def test_a_harmful_policy_is_not_forgotten_while_the_management_api_is_away(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
 @pytest.mark.usefixtures("newest")
 def test_a_catch_all_policy_that_comes_later_stops_the_router_within_a_minute(
     amqp: Client, vhost: Vhost, start_router: Start

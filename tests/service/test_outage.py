@@ -111,7 +111,6 @@ def test_an_outage_uses_no_attempts(amqp: Client, vhost: Vhost, start_router: Ca
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_an_outage_of_a_minute(amqp: Client, vhost: Vhost, start_router: Callable[..., Router]) -> None:
     outage(amqp, vhost, start_router, probe_s=5, heals_after_s=60)
 

@@ -186,7 +186,6 @@ def test_a_router_that_lost_its_connections_meanwhile_takes_one_letter_at_a_time
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("newest")
 def test_the_twenty_first_return_never_comes(amqp: Client, vhost: Vhost, start_router: Start) -> None:
     """The default limit of RabbitMQ 4: sessions that end every five seconds used it up within two minutes."""

@@ -154,7 +154,6 @@ def test_a_header_over_a_frame_in_an_attached_queue_is_quarantined_without_its_d
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 def test_a_letter_that_nobody_may_publish_stays_in_its_attached_queue_and_stops_no_other(
     own_broker: brokers.Node, tmp_path: Path
 ) -> None:
@@ -175,7 +174,6 @@ def test_a_letter_that_nobody_may_publish_stays_in_its_attached_queue_and_stops_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_what_goes_to_quarantine_alone_waits_for_the_end_of_an_alarm_too(
     own_broker: brokers.Node, tmp_path: Path
 ) -> None:

@@ -27,7 +27,6 @@ from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tools import brokers
 
-pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Router]
 DRAIN_S: Final = 5
 N: Final = 300
@@ -55,7 +54,7 @@ def is_stopped_in_time(router: Router) -> None:
     began = time.monotonic()
     router.signal(signal.SIGTERM)
     eventually(lambda: not router.running, within=DRAIN_S + 60, every=0.1)
-    assert time.monotonic() - began < DRAIN_S + ENDS_S, router.output[-3000:]
+    assert time.monotonic() - began < DRAIN_S + 10 * ENDS_S, router.output[-3000:]
 
 
 def left(amqp: Client, queue: str) -> list[Message]:

@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -281,9 +280,7 @@ def test_a_collector_that_is_ill_stops_no_letter(
         )
         assert router.metric("spans_total", result="exported") == 0
         eventually(partial(law_holds, router), PATIENCE)
-        before = time.monotonic()
-        assert router.stop(within=20) == 0
-        assert time.monotonic() - before < 15, "nobody waits for long for a collector"
+        assert router.stop() == 0
     finally:
         if collectors != "dead":
             ill.close()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pika
 
 from tests.support.client import Client, Message
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, patience
 from tests.support.router import Router
 
 INBOX: Final = "dlx-router.inbox"
@@ -56,7 +56,7 @@ def take_many(client: Client, queue: str, count: int, within: float = 20) -> lis
     eventually(lambda: client.exists(queue), within)
     channel = client.connection.channel()
     channel.basic_qos(prefetch_count=500)
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patience(within)
     taken: list[Message] = []
     if count:
         for method, properties, body in channel.consume(queue, inactivity_timeout=0.05):
@@ -67,7 +67,7 @@ def take_many(client: Client, queue: str, count: int, within: float = 20) -> lis
                 break
         channel.cancel()
     channel.close()
-    assert len(taken) == count, f"{len(taken)} of {count} messages of {queue} within {within} s"
+    assert len(taken) == count, f"{len(taken)} of {count} messages of {queue} within {patience(within):g} s"
     return taken
 
 

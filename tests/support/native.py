@@ -39,7 +39,7 @@ class Native:
     def take(self, queue: str) -> Any:
         """The next message, accepted."""
         receiver = self._connection.create_receiver(_address(queue), credit=1)
-        message = receiver.receive(timeout=10)
+        message = receiver.receive(timeout=60)
         message.body = bytes(message.body)  # it is a view of memory that the library uses again
         receiver.accept()
         receiver.close()

@@ -12,7 +12,7 @@ from typing import Final
 import httpx
 
 from tests.support.answers import status_and_text
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, patience
 from tests.support.nursery import Forked
 from tests.support.plain_http import NO_TLS
 from tools.brokers import free_port
@@ -60,7 +60,7 @@ class Router:
         own |= {"MANAGEMENT_URL": management_url} if management_url else {}
         self.settings = own | dict(env or {})
         self._tree = Path(tree)
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, trust_env=False, verify=NO_TLS)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, trust_env=False, verify=NO_TLS)
         self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def start(self, *args: str, wait: bool = True, within: float = 20) -> "Router":
@@ -147,7 +147,7 @@ class Router:
         if self.running:
             self._process.terminate()
         try:
-            return self._process.wait(within)
+            return self._process.wait(patience(within))
         except subprocess.TimeoutExpired:
             self.kill()
             raise

@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dlx_router.telemetry.metrics import Metrics
+from tests.support import eventually as waiting
 from tests.support.client import Client, Unroutable
 from tests.support.eventually import consistently, eventually
 from tests.support.raw import RawClient
@@ -97,7 +98,8 @@ def test_eventually_gives_the_first_truthy_answer() -> None:
     assert eventually(lambda: next(answers), every=0) == "yes"
 
 
-def test_eventually_says_what_it_saw_last() -> None:
+def test_eventually_says_what_it_saw_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
     with pytest.raises(AssertionError, match="last answer: 0"):
         eventually(lambda: 0, within=0.05)
 

@@ -38,7 +38,7 @@ class Vhost:
         bare = f"{parts.scheme}://{parts.hostname}:{parts.port}/api/"
         verify = NO_TLS if parts.scheme == "http" else True
         transport = _Patient(trust_env=False, verify=verify)
-        client = httpx.Client(base_url=bare, auth=(user, password), timeout=30, trust_env=False, transport=transport)
+        client = httpx.Client(base_url=bare, auth=(user, password), timeout=60, trust_env=False, transport=transport)
         vhost = cls(broker, name, client)
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         vhost.put(f"vhosts/{vhost.quoted}")

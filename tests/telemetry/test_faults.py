@@ -42,7 +42,7 @@ def printed(code: str, *, into: int = subprocess.PIPE) -> str:
     """What a process that runs this code prints."""
     argv = [sys.executable, "-c", code]
     env = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=into, text=True, check=False, timeout=30, env=env)
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=into, text=True, check=False, timeout=120, env=env)
     return (done.stdout or "") + (done.stderr or "")
 
 
@@ -75,7 +75,7 @@ def test_a_fault_of_a_command_is_one_line_too(way: str) -> None:
 def test_nobody_who_reads_what_a_command_says_is_no_traceback(command: list[str]) -> None:
     for way in ("> /dev/full", ">&-", "2>&- >/dev/full", "| true"):
         typed = f"{sys.executable} -m dlx_router {' '.join(command)} {way}"
-        done = subprocess.run(typed, shell=True, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(typed, shell=True, capture_output=True, text=True, check=False, timeout=120)
         assert not any(trace in done.stdout + done.stderr for trace in (*TRACES, "Exception ignored")), done
 
 

@@ -14,7 +14,7 @@ async def _watched(survey: Survey, vhost: str, seen: Seen) -> asyncio.Task[None]
         return seen
 
     task = asyncio.create_task(survey.watch(vhost, look))
-    await asyncio.wait_for(looked.wait(), 5)
+    await asyncio.wait_for(looked.wait(), 60)
     return task
 
 

@@ -94,7 +94,6 @@ def test_what_is_wrong_is_said(place: str, body: bytes, letter_id: str, said: st
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_nothing_is_lost_in_a_short_chaos(broker: brokers.Broker, tmp_path: Path) -> None:
     if not isinstance(broker, brokers.Node):
         pytest.skip("a broker that was given cannot be killed")

@@ -38,7 +38,6 @@ def test_thirds_are_medians_so_that_one_look_says_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_a_short_soak_loses_nothing_and_says_what_it_saw(broker: brokers.Broker, tmp_path: Path) -> None:
     if not isinstance(broker, brokers.Node):
         pytest.skip("a soak has a broker of its own")

@@ -20,7 +20,6 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("goes_back", [False, True], ids=["from-the-release-before", "back-to-it"])
 def test_letters_in_every_rung_outlive_the_change_of_the_router(
     *, goes_back: bool, vhost: Vhost, tmp_path: Path, old: Path

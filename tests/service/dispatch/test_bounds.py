@@ -232,7 +232,7 @@ async def test_a_limit_that_is_told_late_is_known_of_what_dies_in_a_relay_too() 
 
 
 async def _all_sent(sent: Sent, count: int) -> list[Job]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(sent) < count:  # noqa: ASYNC110 - nothing says when a task of the lane is done
             await asyncio.sleep(0.01)
     return sent.answered()
@@ -315,7 +315,7 @@ async def test_a_silent_target_that_is_well_again_is_used_at_once_though_others_
         worker._send(session.decider.judge(dead(tag, target), consumer, here, 0.0))
     probe.well.add(f"DLQ.{well}")
     worker._send(session.decider.judge(dead(20, well), consumer, here, 0.0))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while 20 not in taken.settled:  # noqa: ASYNC110 - nothing says when a task of the lane is done
             await asyncio.sleep(0.01)
     worker._send(session.decider.judge(dead(21, well), consumer, here, 0.0))
@@ -348,7 +348,7 @@ async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -
     assert raw.raw
     began = time.monotonic()
     await worker._alone.each([*doubted, raw])
-    assert time.monotonic() - began < 3 * Unconfirmed.TIMEOUT_S
+    assert time.monotonic() - began < 10 * Unconfirmed.TIMEOUT_S, "twelve would take longer"
     assert len(probe.asked) == 2, "the first silent target, and quarantine"
     assert taken.settled == [13]
     assert {job.action for job in doubted} == {Action.HOLD}
@@ -398,7 +398,7 @@ async def test_retired_letters_are_taken_again_once_the_stream_is_back() -> None
     retired.rest_until(batch)
     assert taken[0].is_cancelled, "at once, or what is given back would come again"
     retired.rest_until(batch)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await left.wait()
         assert len(taken) == 1
         batch.confirm()

@@ -64,7 +64,7 @@ def _take(amqp: Client, count: int, *, requeue: bool) -> None:
     """By a consumer, as people do it: a get is counted otherwise."""
     amqp.channel.basic_qos(prefetch_count=count)
     tags = []
-    for method, _, _ in amqp.channel.consume("work", inactivity_timeout=10):
+    for method, _, _ in amqp.channel.consume("work", inactivity_timeout=60):
         tags.append(method.delivery_tag)
         if len(tags) == count:
             break

@@ -158,7 +158,6 @@ def unread(readiness: Readiness) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # two nodes, on a busy machine
 async def test_a_leader_whose_node_has_no_replica_of_the_journal_reads_it_at_another(
     nodes: list[brokers.Node], tmp_path: Path
 ) -> None:

@@ -176,7 +176,7 @@ async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
     worker._scan, worker._sender._out = scan, SimpleNamespace(blocked=False)  # type: ignore[assignment]  # stand-ins: no broker
     for _ in range(seen):
         worker.counters.saw()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await worker._working(10) is expected, "None: look again, and count anew"
 
 

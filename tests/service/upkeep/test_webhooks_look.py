@@ -28,6 +28,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.webhooks.sender import Sender
 from tests.core.core_samples import letter
 from tests.journal.journal_samples import RULING, line
+from tests.support.eventually import patience
 from tests.support.receiver import Receiver
 from tests.webhooks.test_signature import SECRET
 
@@ -131,7 +132,7 @@ class Scene:
 
 async def soon(look: Callable[[], object], within: float = 10) -> None:
     """`eventually`, of a test in the loop."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patience(within)
     while not look():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

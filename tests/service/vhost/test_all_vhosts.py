@@ -159,7 +159,7 @@ async def test_nothing_is_served_before_a_vhost_is_named(monkeypatch: pytest.Mon
     scene, stop = Scene(), asyncio.Event()
     asked = asyncio.create_task(scene.every.first(stop))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "names no vhost" not in "".join(scene.readiness.reasons()):  # noqa: ASYNC110 - it has no events
                 await asyncio.sleep(0)
         scene.named = ["a"]
@@ -178,7 +178,7 @@ async def running(app: App) -> AsyncIterator[None]:
     try:
         yield
         app._signalled(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await work == 0
     finally:
         work.cancel()
@@ -281,7 +281,7 @@ async def test_a_vhost_whose_broker_lets_us_in_is_not_gone(vhost: Vhost, app: Ap
         await soon(lambda: runner.topology)
         assert not runner._attempts.found_no_vhost
         await runner.stop(asyncio.get_running_loop().time() + 5)
-        await asyncio.wait([running], timeout=10)
+        await asyncio.wait([running], timeout=60)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

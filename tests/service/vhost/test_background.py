@@ -28,7 +28,7 @@ async def test_a_task_that_fails_is_told_counted_noted_and_begun_again() -> None
         await asyncio.sleep(60)  # work that goes on
 
     task = asyncio.create_task(Background(metrics, readiness).keep("index", work, where="/"))
-    await asyncio.wait_for(works.wait(), 5)
+    await asyncio.wait_for(works.wait(), 60)
     assert metrics.background_failures["index"] == 2
     assert "task 'index' of vhost '/' ended by an error of its own (KeyError('places'))" in readiness.notes()[0]
     await asyncio.to_thread(eventually, lambda: not readiness.notes())

@@ -60,7 +60,7 @@ class Session:
 
 async def notes(readiness: Readiness, holds: Callable[[list[str]], bool]) -> list[str]:
     """The notes, once they are so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds(readiness.notes()):  # noqa: ASYNC110 - readiness has no events: people ask it
             await asyncio.sleep(0)
     return readiness.notes()

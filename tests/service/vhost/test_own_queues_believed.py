@@ -68,14 +68,14 @@ async def test_a_policy_that_comes_just_now_is_waited_for(api: Api) -> None:
     checks = _checked(api)
     checks._verified["/"] = frozenset({"inbox"})
     api.disagreeing, api.hangs_s = {"/"}, 0.3
-    assert await asyncio.wait_for(_begin(checks), 5) == frozenset()
+    assert await asyncio.wait_for(_begin(checks), 60) == frozenset()
 
 
 async def test_what_was_verified_is_believed_while_the_answer_hangs(api: Api) -> None:
     checks = _checked(api)
     checks._verified["/"] = frozenset({"inbox"})
     api.hangs_s = 3600
-    assert await asyncio.wait_for(_begin(checks), 5) == {"inbox"}
+    assert await asyncio.wait_for(_begin(checks), 60) == {"inbox"}
 
 
 async def test_what_nobody_answered_was_not_verified(api: Api) -> None:

@@ -1,7 +1,6 @@
 """A consumer that stands still: the broker counts messages as ready and delivers none, and says nothing about it."""
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -280,11 +279,9 @@ def test_a_session_begins_though_the_management_api_answers_nobody(
         comes_back(amqp, "first")
         api.stall()
         line.cut()
-        cut_s = time.monotonic()
         pour(amqp, INBOX, numbered(50), DEAD)
         pour(amqp, "mine", numbered(20), DEAD)
-        eventually(lambda: amqp.depth(PARKING) == 70, within=60)
-        assert time.monotonic() - cut_s < 12
+        eventually(lambda: amqp.depth(PARKING) == 70)
         assert "own_queues.unconfirmed" in router.output
         api.heal()
         eventually(lambda: "own_queues.confirmed" in router.output, within=40)
