@@ -168,10 +168,14 @@ class Report:
         self.findings.append(Finding(self.file, line, code, Severity.WARNING, redacted(message)))
 
 
+def kebab(word: str) -> str:
+    """The word as keys are spelled: `max_retries` and `maxRetries` are `max-retries`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word[:100]).replace("_", "-").lower().removeprefix("x-")
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean "…"?` with the known word that is nearest, however it is spelled; else an empty text."""
-    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word[:100]).replace("_", "-").lower().removeprefix("x-")
-    matches = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(kebab(word), sorted(known), n=1, cutoff=0.6)
     return f'; did you mean "{matches[0]}"?' if matches else ""
 
 

@@ -27,6 +27,11 @@ KEYS: Final = [
     ("Max-Delivery-Attempts: 5", "Max-Delivery-Attempts", "max-delivery-attempts"),
     ("max-retries: 5", "max-retries", "max-delivery-attempts"),
     ("retries: 3", "retries", "max-delivery-attempts"),
+    *(
+        (f"{word}: 5", word, "5 retries are max-delivery-attempts: 6")
+        for word in ("max_retries", "maxRetries", "retry-limit", "retry_limit", "maximumRedeliveries", "retryAttempts")
+    ),
+    ("max_attempts: 5", "max_attempts", "write max-delivery-attempts"),
     ("retry-delay: 5s", "retry-delay", "redelivery-delay"),
     ("delay: 5s", "delay", "redelivery-delay"),
     ("backoff: exponential", "backoff", "redelivery-delay-multiplier"),

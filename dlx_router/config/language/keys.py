@@ -313,7 +313,27 @@ DEFINITION: Final[Mapping[str, Key]] = {
 
 # The same thing in the words of other systems, and in those that people try first.
 FOREIGN: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("max-retries", "retries", "attempts", "max-attempts"), "max-delivery-attempts"),
+    **dict.fromkeys(("attempts", "max-attempts", "max-deliveries", "delivery-attempts"), "max-delivery-attempts"),
+    **dict.fromkeys(
+        (
+            "max-retries",
+            "retries",
+            "retry",
+            "retry-limit",
+            "max-retry",
+            "retry-count",
+            "max-retry-count",
+            "retry-attempts",
+            "max-retry-attempts",
+            "number-of-retries",
+            "redeliveries",
+            "max-redeliveries",
+            "maximum-redeliveries",
+            "redelivery-limit",
+            "max-redelivery-attempts",
+        ),
+        "max-delivery-attempts, which counts deliveries: 5 retries are max-delivery-attempts: 6",
+    ),
     **dict.fromkeys(("delay", "retry-delay", "wait", "interval"), "redelivery-delay"),
     **dict.fromkeys(("max-delay", "max-retry-delay", "cap"), "max-redelivery-delay"),
     **dict.fromkeys(("backoff", "multiplier", "factor", "backoff-multiplier"), "redelivery-delay-multiplier"),
@@ -323,11 +343,11 @@ FOREIGN: Final[Mapping[str, str]] = {
     "ttl": "message-ttl",
     "drop": "discard",
     "dead-letter-address": "dead-letter-exchange",
-    "deadLetterTargetArn": "dead-letter-exchange",
-    "dlqName": "dead-letter-exchange",
+    "dead-letter-target-arn": "dead-letter-exchange",
+    "dlq-name": "dead-letter-exchange",
     "expiry-address": "on: {expired: {dead-letter-exchange: …}}",
-    "maxReceiveCount": "max-delivery-attempts",
-    "maxReceiveTime": "max-delivery-attempts",
+    "max-receive-count": "max-delivery-attempts",
+    "max-receive-time": "max-delivery-attempts",
 }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dlx_router.config.findings import BAD_VALUE, UNKNOWN_KEY, Report, nearest, shown
+from dlx_router.config.findings import BAD_VALUE, UNKNOWN_KEY, Report, kebab, nearest, shown
 from dlx_router.config.language.values import Parser, Rejected, alternatives, takes
 from dlx_router.config.language.yaml_tree import Node, Pairs, Scalar, described
 
@@ -43,8 +43,8 @@ class Shape:
         return fields
 
     def _unknown(self, key: Scalar, report: Report) -> None:
-        if key.text in self.hints:
-            report.error(UNKNOWN_KEY, key.line, f"{shown(key.text)} is no key of {self.what}; {self.hints[key.text]}")
+        if hint := self.hints.get(key.text) or self.hints.get(kebab(key.text)):
+            report.error(UNKNOWN_KEY, key.line, f"{shown(key.text)} is no key of {self.what}; {hint}")
         else:
             listed = f"; known: {alternatives(self.parsers)}" if len(self.parsers) <= MAX_LISTED else ""
             report.error(

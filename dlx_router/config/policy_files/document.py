@@ -25,7 +25,7 @@ Found = TypeVar("Found")
 
 _UNDER_DEFINITION: Final = dict.fromkeys((*DEFINITION, "on"), 'write it under "definition:"')
 _UNDER_POLICY: Final = ("name", "vhost", *SELECTORS, "apply-to", "priority", "inherit", "labels")
-_FOREIGN: Final = {theirs: f'here it is "{ours}"' for theirs, ours in FOREIGN.items()}
+_FOREIGN: Final = {theirs: f"write {ours}" for theirs, ours in FOREIGN.items()}
 _MOVED: Final = dict.fromkeys(_UNDER_POLICY, 'write it beside "definition:", not in it') | _FOREIGN
 
 FILE: Final = Shape(
