@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.cli import output
-from dlx_router.config.dialects import artemis, emq, sqs
+from dlx_router.config.dialects import artemis
 from dlx_router.config.dialects.import_result import (
     MAX_BYTES,
     Carried,
@@ -17,7 +17,8 @@ from dlx_router.config.dialects.import_result import (
     parsed_json,
     printable,
 )
-from dlx_router.config.dialects.json_positions import line_of
+from dlx_router.config.dialects.json_positions import line_of, lines_of
+from dlx_router.config.dialects.redrive_policies import read_emq, read_sqs
 from dlx_router.config.environment import prefix
 from dlx_router.config.findings import Report
 from dlx_router.config.language import yaml_tree
@@ -28,13 +29,27 @@ from dlx_router.core.policy import Policy
 from dlx_router.provisioning import definitions_import
 
 MOST_CHARS: Final = 600
+REFUSED: Final = "holds values that a policy cannot have; correct them first:"
+_AWS: Final = "what `aws sqs get-queue-attributes --attribute-names All` prints"
+_EXPECTED: Final[Mapping[str, str]] = {
+    "rabbitmq": "what `rabbitmqctl export_definitions` writes", "sqs": _AWS, "yandex": _AWS,
+    "artemis": "the broker.xml of a broker", "emq": "redrive policies: {queueName, redrivePolicy: {…}}, one or a list",
+}  # fmt: skip
+
+
+class Rejected(Exception):
+    """Values that our language refuses: each with the number of its policy."""
+
+    def __init__(self, rows: Sequence[tuple[int, str]]) -> None:
+        super().__init__(REFUSED)
+        self.rows = rows
 
 
 def _rabbitmq(data: bytes, parse: Parse = parsed_json) -> Carried:
     return definitions_import.read(data, parse, prefix.names())
 
 
-_JSON: Final = {"rabbitmq": _rabbitmq, "sqs": sqs.read, "yandex": sqs.read, "emq": emq.read}
+_JSON: Final = {"rabbitmq": _rabbitmq, "sqs": read_sqs, "yandex": read_sqs, "emq": read_emq}
 _READERS: Final[Mapping[str, Callable[[bytes], Carried]]] = {**_JSON, "artemis": artemis.read}
 
 
@@ -46,19 +61,28 @@ def run(path: Path, origin: StrEnum) -> int:
     except (OSError, ValueError) as error:
         output.warn(f"{path}:1: {why_unreadable(error)}")
         return output.WRONG_USE
+    carried = Carried()
     try:
         if len(data) > MAX_BYTES:
             raise ImportRefused(  # noqa: TRY301 - told below, as all others
                 f"more than {MAX_BYTES >> 20} MiB; import it in parts", line=1
             )
         carried = _READERS[origin](data)
-        text = _kept(carried, f"{path.name} ({origin})", prefix.names())
+        try:
+            text = _kept(carried, f"{path.name} ({origin})", prefix.names())
+        except Rejected as error:
+            lines = (lines_of(_JSON[origin], data) if origin in _JSON else carried.lines) or [0] * len(carried.policies)
+            named = [
+                f"  {path}:{lines[at] or 1}: policy {carried.policies[at]['name']}: {text}" for at, text in error.rows
+            ]
+            raise ImportRefused("\n".join([REFUSED, *named]), line=1) from None
     except prefix.PrefixError as error:
         output.warn(error)
         return output.WRONG_USE
     except ImportRefused as error:
         line = error.line or (line_of(_JSON[origin], data) if origin in _JSON else 1)
         first, *more = str(error).split("\n")
+        first = first.replace("is --from right?", f"--from {origin} reads {_EXPECTED[origin]}")
         output.warn("\n".join([f"{path}:{line}: {printable(first)[:MOST_CHARS]}", *more]))
         return output.FINDINGS
     print(text, end="")
@@ -96,6 +120,6 @@ def _proved(text: str) -> list[Policy]:
     report = Report("imported")
     policies, _, _ = document.read(yaml_tree.parse(text.encode(), report), report)
     if report.findings:
-        lines = "\n".join(f"  {finding.message}" for finding in report.findings[:20])
-        raise ImportRefused(f"holds values that a policy cannot have; correct them first:\n{lines}")
+        starts = [number for number, line in enumerate(text.splitlines(), 1) if line.startswith("  - ")]
+        raise Rejected([(bisect_right(starts, found.line) - 1, found.message) for found in report.findings[:20]])
     return policies

@@ -1,17 +1,20 @@
-"""A broker.xml of Apache ActiveMQ Artemis: its address-settings.
+"""A broker.xml of Apache ActiveMQ Artemis: its address-settings, and which addresses their matches name.
 
-The XML is read without entities, document types or anything external: a file with a DOCTYPE is refused. Source: the
-Artemis manual, "Message redelivery and undelivered messages".
+The XML is read without entities, document types or anything external: a file with a DOCTYPE is refused, and an XInclude
+is reported. Source: the Artemis manual, "Message redelivery and undelivered messages", "Understanding the Wildcard
+Syntax" and "Configuring addresses".
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from xml.parsers import expat
 
-from dlx_router.config.dialects.artemis_matches import OURS, Wildcards, covers
 from dlx_router.config.dialects.import_result import Carried, ImportRefused, whole
 
+ANY_WORDS, ONE_WORD = "#", "*"  # ours; Artemis's too, unless its file says others
+OURS: Final = frozenset({ANY_WORDS, ONE_WORD})
+DELIMITER: Final = "."
 MAX_DEPTH: Final = 50
 _NUMBERS: Final = {"redelivery-delay": int, "max-redelivery-delay": int, "redelivery-delay-multiplier": float,
                    "redelivery-collision-avoidance-factor": float}  # fmt: skip
@@ -32,6 +35,54 @@ _DECLARE: Final = "declare it, of type fanout say, and bind a queue to it, else 
 _BY_HAND: Final = "write pattern: with a regular expression by hand"
 
 
+class Wildcards(NamedTuple):
+    """`wildcard-addresses` of a file: what stands between the words of an address, and for words of it."""
+
+    delimiter: str = DELIMITER
+    any_words: str = ANY_WORDS
+    single_word: str = ONE_WORD
+
+    def apart_by(self, match: str) -> str:
+        """What its words are apart by; slashes are taken for it too where a match has no dots."""
+        return "/" if self.delimiter == DELIMITER and DELIMITER not in match else self.delimiter
+
+    def words_of(self, match: str) -> tuple[str, ...] | None:
+        """The words of a match, our wildcards in place of its; None where one is mixed with a word."""
+        ours = {self.any_words: ANY_WORDS, self.single_word: ONE_WORD}
+        words = match.split(self.apart_by(match))
+        if any(OURS.union(ours) & {*word} for word in words if word not in ours):
+            return None
+        return tuple(ours.get(word, word) for word in words)
+
+    def are_in(self, match: str) -> bool:
+        """The match may name more than one address."""
+        return self.any_words in match or self.single_word in match
+
+
+def covers(wider: Sequence[str], narrow: Sequence[str]) -> bool:
+    """Each address that the narrow words name is one that the wider ones name. Where that is hard to see: False."""
+    places = {*_reached(wider, 0)}
+    for word in narrow:
+        following = [place if wider[place] == ANY_WORDS else place + 1
+                     for place in places if place < len(wider) and _takes(wider[place], word)]  # fmt: skip
+        places = {reached for place in following for reached in _reached(wider, place)}
+        if not places:
+            return False
+    return len(wider) in places
+
+
+def _takes(wide: str, word: str) -> bool:
+    return wide in {ANY_WORDS, word} or (wide == ONE_WORD and word != ANY_WORDS)
+
+
+def _reached(words: Sequence[str], place: int) -> Iterator[int]:
+    """The place, and those behind wildcards that may stand for no word at all."""
+    yield place
+    while place < len(words) and words[place] == ANY_WORDS:
+        place += 1
+        yield place
+
+
 class Setting(NamedTuple):
     """An address-setting: its match, its line, and its keys with their texts."""
 
@@ -43,8 +94,8 @@ class Setting(NamedTuple):
 class BrokerFile:
     """The address-settings of a file, in their order, and its wildcards."""
 
-    def __init__(self, settings: list[Setting], wildcards: Wildcards) -> None:
-        self.settings, self.wildcards = settings, wildcards
+    def __init__(self, settings: list[Setting], wildcards: Wildcards, includes: list[str]) -> None:
+        self.settings, self.wildcards, self.includes = settings, wildcards, includes
         words = [(wildcards.words_of(setting.match), setting) for setting in settings]
         self._wide = [(there, setting) for there, setting in words if there and OURS & {*there}]
 
@@ -62,6 +113,8 @@ def read(data: bytes) -> Carried:
     """The address-settings, in their order. ImportRefused where it is no such file."""
     file = _broker_file(data)
     out = Carried()
+    for name in file.includes:
+        out.leave(f"xi:include {name}", f"is not read; import it too: dlx-router policy import {name} --from artemis")
     for setting in file.settings:
         try:
             _setting(setting, file, out)
@@ -76,6 +129,7 @@ class _Reader:
     def __init__(self) -> None:
         self.settings: list[Setting] = []
         self.wildcards: dict[str, str] = {}
+        self.includes: list[str] = []
         self._path: list[str] = []
         self._text: list[str] = []
         self.parser = expat.ParserCreate()
@@ -88,6 +142,8 @@ class _Reader:
             raise self._refused(f"nested deeper than {MAX_DEPTH}; name the broker.xml of an Artemis broker")
         self._path.append(name.rpartition(":")[2])
         self._text.clear()
+        if self._path[-1] == "include":
+            self.includes.append(attributes.get("href", ""))
         if self._path[-1] == "address-setting":
             if "match" not in attributes:
                 raise self._refused("an address-setting without match; write the addresses that it is for")
@@ -117,9 +173,12 @@ def _broker_file(data: bytes) -> BrokerFile:
     except expat.ExpatError as error:
         message = f"not XML: {expat.ErrorString(error.code)}; is --from right? Else export it again"
         raise ImportRefused(message, line=error.lineno) from None
+    if not reader.settings and reader.includes:
+        names = ", ".join(reader.includes)
+        raise ImportRefused(f"no address-setting in it, only xi:include of {names}; import that file", line=1)
     if not reader.settings:
         raise ImportRefused("no address-setting in it; name the broker.xml of an Artemis broker", line=1)
-    return BrokerFile(reader.settings, Wildcards(**reader.wildcards))
+    return BrokerFile(reader.settings, Wildcards(**reader.wildcards), reader.includes)
 
 
 def _setting(setting: Setting, file: BrokerFile, out: Carried) -> None:
@@ -137,7 +196,7 @@ def _setting(setting: Setting, file: BrokerFile, out: Carried) -> None:
     _address(setting, file, definition, out)
     if definition:
         named = match.replace(file.wildcards.any_words, "all").replace(file.wildcards.single_word, "any")
-        out.add(named, selector, definition)
+        out.add(named, selector, definition, setting)
 
 
 def _address(setting: Setting, file: BrokerFile, definition: Mapping[str, object], out: Carried) -> None:

@@ -40,12 +40,19 @@ class Carried:
 
     policies: list[dict[str, Any]] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)  # of each policy in the file, 0 where it is not known
     _names: set[str] = field(default_factory=set)
 
-    def add(self, name: str, selector: Mapping[str, str], definition: Mapping[str, Any], **more: Any) -> None:
-        """A policy; its name is made plain and unique."""
+    def add(
+        self, name: str, selector: Mapping[str, str], definition: Mapping[str, Any], near: object = None, **more: Any
+    ) -> None:
+        """Add a policy; its name is made plain and unique. `near`: the object of the file that it is made of."""
         if len(self.policies) >= MAX_POLICIES:
             raise ImportRefused(f"more than {MAX_POLICIES} policies; import them in parts")
+        for key, value in {**selector, **more, **definition}.items():
+            if value is None:
+                raise ImportRefused(f"policy {name}, {key}: null; write a value, or leave the key out", near=near)
+        self.lines.append(int(getattr(near, "line", 0)))
         policy: dict[str, Any] = {"name": self._unique(name), **more, **selector}
         if definition:
             policy["definition"] = dict(definition)
@@ -158,10 +165,10 @@ def _refused(text: str) -> None:
     raise ValueError(f"{text} is no JSON number")
 
 
-def mapping(value: object, what: str) -> dict[str, Any]:
+def mapping(value: object, what: str, near: object = None) -> dict[str, Any]:
     """The value as an object; ImportRefused where it is another thing."""
     if not isinstance(value, dict):
-        raise ImportRefused(f"{what}: expected an object, found {kind_of(value)}; is --from right?")
+        raise ImportRefused(f"{what}: expected an object, found {kind_of(value)}; is --from right?", near=near)
     return value
 
 

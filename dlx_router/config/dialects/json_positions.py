@@ -38,6 +38,14 @@ class _Placed(dict[str, Any]):
         return super().get(key, default)
 
 
+def lines_of(read: Callable[[bytes, Parse], Carried], data: bytes) -> list[int]:
+    """The line of each policy that this reader makes of the file; [] where that is not known."""
+    try:
+        return [] if len(data) > LARGEST_BYTES else read(data, lambda text: _placed(_tree(text), _Eye())).lines
+    except (ImportRefused, ValueError):
+        return []
+
+
 def line_of(read: Callable[[bytes, Parse], Carried], data: bytes) -> int:
     """The line, from 1, of the object for which this reader refuses the file; 1 where nobody can say."""
     if len(data) > LARGEST_BYTES:

@@ -29,6 +29,8 @@ def read(data: bytes, parse: Parse = parsed_json, *, but: Collection[tuple[str, 
         raise ImportRefused("no policies and no queues in it; export with rabbitmqctl export_definitions")
     out = Carried()
     vhost = document.get("vhost") if isinstance(document.get("vhost"), str) else None
+    for parameter in _items(document, "parameters"):
+        _parameter(parameter, out)
     for policy in _items(document, "policies"):
         if ("policy", policy.get("vhost", vhost), policy.get("name")) not in but:
             _policy(policy, out, vhost)
@@ -42,11 +44,34 @@ def _items(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     items = document.get(key, [])
     if not isinstance(items, list):
         raise ImportRefused(f"{key}: expected a list, found {kind_of(items)}; export it again")
-    return [mapping(item, f"{key}[{at}]") for at, item in enumerate(items)]
+    checked = [mapping(item, f"{key}[{at}]") for at, item in enumerate(items)]
+    for at, item in enumerate(checked):
+        for member in ("name", "vhost", "pattern", "apply-to", "component"):
+            if not isinstance(item.get(member, ""), str | None):
+                found = kind_of(item[member])
+                raise ImportRefused(
+                    f"{key}[{at}], {member}: expected a text, found {found}; export it again", near=item
+                )
+    return checked
+
+
+def _parameter(parameter: Mapping[str, Any], out: Carried) -> None:
+    """Report what an export holds besides policies; an export of one vhost names no vhost in it."""
+    component, name = parameter.get("component"), parameter.get("name")
+    vhost = f" of vhost {parameter['vhost']}" if parameter.get("vhost") else ""
+    if component == "operator_policy":
+        rule = mapping(parameter.get("value"), f"operator policy {name}")
+        keys = ", ".join(f"{key} {value}" for key, value in mapping(rule.get("definition"), f"operator {name}").items())
+        out.leave(f"operator policy {name}{vhost}", f"stays in RabbitMQ: it limits {rule.get('pattern')!r} ({keys}) "
+                  "beside any policy, and only an administrator changes it; plan reads it")  # fmt: skip
+    elif component == "vhost-limits":
+        out.leave(f"limits{vhost}", "stay in RabbitMQ; dead-letter queues and delay queues count for max-queues")
+    else:
+        out.leave(f"{component} {name}{vhost}", "is no policy; keep it in RabbitMQ")
 
 
 def _policy(policy: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
-    name, pattern = str(policy.get("name", "policy")), policy.get("pattern")
+    name, pattern = str(policy.get("name") or "policy"), policy.get("pattern")
     where = f"policy {name}"
     apply_to = policy.get("apply-to", "all")
     definition = mapping(policy.get("definition", {}), f"{where}, definition")
@@ -67,7 +92,7 @@ def _policy(policy: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
     more: dict[str, Any] = {"vhost": policy.get("vhost", vhost)} if policy.get("vhost", vhost) else {}
     more |= {"apply-to": apply_to} if apply_to not in {"all", "queues"} else {}
     more |= {"priority": policy["priority"]} if policy.get("priority") else {}
-    out.add(name, {"pattern": pattern or ".*"}, carried, **more, inherit=False)
+    out.add(name, {"pattern": pattern or ".*"}, carried, policy, **more, inherit=False)
 
 
 def _queue(queue: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
@@ -89,7 +114,7 @@ def _queue(queue: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
     more: dict[str, Any] = {"vhost": place} if place else {}
     definition = _definition(carried, f"queue {name}", out)
     if definition:
-        out.add(f"queue-{name}", {"queue": name}, definition, **more, priority=1000)
+        out.add(f"queue-{name}", {"queue": name}, definition, queue, **more, priority=1000)
 
 
 def _definition(settings: Mapping[str, Any], where: str, out: Carried) -> dict[str, Any]:

@@ -365,6 +365,13 @@ BAD = [
     ("artemis", '<!DOCTYPE l [<!ENTITY x SYSTEM "file:///etc/passwd">]><address-setting match="&x;"/>', "document type or entity"),
     ("artemis", "<a>" * 1000, "nested deeper"), ("artemis", artemis(setting("q", redelivery_delay="soon")), "is no number"),
     ("artemis", artemis(wildcards(delimiter="::"), setting("q")), "'::' is no character"),
+    ("sqs", '{"AWSTemplateFormatVersion": "2010-09-09", "Resources": {}}', "a CloudFormation file; --from sqs reads what `aws sqs"),
+    ("sqs", "Resources: {Q: {Type: AWS::SQS::Queue}}", "a CloudFormation file; --from sqs reads what `aws sqs"),
+    ("sqs", 'resource "aws_sqs_queue" "q" {}', "a Terraform file; --from sqs reads what `aws sqs"),
+    ("yandex", '{"version": 4, "terraform_version": "1.9.0"}', "a Terraform file; --from yandex reads what `aws sqs"),
+    ("emq", "nonsense", "--from emq reads redrive policies"), ("artemis", "nonsense", "--from artemis reads the broker.xml"),
+    ("rabbitmq", "<a/>", "--from rabbitmq reads what `rabbitmqctl"),
+    ("artemis", '<a xmlns:xi="x"><xi:include href="more.xml"/></a>', "only xi:include of more.xml; import that file"),
     ("sqs", '{"QueueName": "q", "RedrivePolicy": {"maxReceiveCount": 0, "deadLetterTargetArn": "d"}}', "is not 1..1000"),
     ("sqs", '{"QueueName": "q", "RedrivePolicy": {"maxReceiveCount": 1001, "deadLetterTargetArn": "d"}}', "is not 1..1000"),
     ("sqs", '{"QueueName": "q", "RedrivePolicy": {"maxReceiveCount": 5}}', "without deadLetterTargetArn"),
@@ -387,6 +394,77 @@ def test_bad_input_is_said_and_nothing_is_written(
     assert printed.out == ""
     assert any(words in printed.err for words in why.split("|"))
     assert "Traceback" not in printed.err
+
+
+LIMIT = {"pattern": "^orders", "apply-to": "queues", "definition": {"max-length": 10}, "priority": 0}
+OPERATOR = {"component": "operator_policy", "name": "lim", "value": LIMIT}
+
+
+@pytest.mark.parametrize("vhost", [{}, {"vhost": "shop"}], ids=["of one vhost", "of all"])
+def test_what_an_export_holds_besides_policies_is_reported(imported: Import, vhost: dict[str, str]) -> None:
+    limits = {"component": "vhost-limits", "name": "limits", "value": {"max-queues": 9}}
+    shovel = {"component": "shovel", "name": "s", "value": {}}
+    parameters = [part | vhost for part in (OPERATOR, limits, shovel)]
+    of = f" of vhost {vhost['vhost']}" if vhost else ""
+    text = report(imported("rabbitmq", json.dumps({"policies": [], "parameters": parameters})))
+    assert f"operator policy lim{of}: stays in RabbitMQ: it limits '^orders' (max-length 10)" in text
+    assert f"limits{of}: stay in RabbitMQ; dead-letter queues and delay queues count for max-queues" in text
+    assert f"shovel s{of}: is no policy; keep it in RabbitMQ" in text
+
+
+def test_an_included_file_is_reported(imported: Import) -> None:
+    include = '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="more.xml"/></core>'
+    text = artemis(setting("q", max_delivery_attempts=3)).replace("</core>", include)
+    assert "xi:include more.xml: is not read; import it too" in report(imported("artemis", text))
+
+
+def definitions(*values: Any) -> str:
+    policies = [
+        {"name": f"p{at}", "pattern": "^q", "definition": {"dead-letter-exchange": value, "message-ttl": 5}}
+        for at, value in enumerate(values)
+    ]
+    return json.dumps({"policies": policies}, indent=1)
+
+
+REJECTED = [
+    ("rabbitmq", definitions("dlx", None), ":11: policy p1, dead-letter-exchange: null"),
+    ("rabbitmq", definitions("dlx").replace("5", "true"), ":3: policy p0: message-ttl"),
+    ("rabbitmq", definitions("x", "x" * 300), ":11: policy p1: dead-letter-exchange"),
+    (
+        "artemis",
+        artemis(setting("a", max_delivery_attempts=1), "\n", setting("b", redelivery_delay_multiplier=0)),
+        ":3: policy b: redelivery-delay-multiplier",
+    ),
+]
+
+
+@pytest.mark.parametrize(("origin", "text", "words"), REJECTED, ids=[row[2] for row in REJECTED])
+def test_a_rejected_value_names_its_policy_and_line(
+    origin: str, text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "source").write_text(text, encoding="utf-8")
+    assert run(tmp_path / "source", Origin(origin)) == 1
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.out == ""
+
+
+JSON_ = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 9) | st.sampled_from(["", "dlx", "{queue}"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "pattern"]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(parent=law, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=JSON_, key=st.sampled_from(["pattern", "priority", "vhost", "apply-to", "name", "definition"]))
+def test_no_value_of_a_file_becomes_the_name_of_a_python_object(
+    value: Any, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = {"name": "p", "pattern": "^q", "definition": {"dead-letter-exchange": value, "max-length": 5}}
+    (tmp_path / "d.json").write_text(json.dumps({"policies": [policy, policy | {key: value}]}))
+    assert run(tmp_path / "d.json", Origin("rabbitmq")) in {0, 1}
+    assert not any(line.endswith((": None", ": True", ": False")) for line in capsys.readouterr().out.splitlines())
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

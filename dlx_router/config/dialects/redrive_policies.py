@@ -1,15 +1,20 @@
-"""Queue attributes of Amazon SQS and Yandex Message Queue, as `get-queue-attributes` prints them.
+"""Redrive policies of Amazon SQS, Yandex Message Queue and Xiaomi EMQ.
 
-maxReceiveCount n is n deliveries, dead instead of delivery n + 1: max-delivery-attempts n. A visibility timeout is the
-wait before the next delivery: redelivery-delay.
+SQS and Yandex: queue attributes as `get-queue-attributes` prints them. EMQ: `{queueName, redrivePolicy: {dlqName,
+maxReceiveTime}}`, one or a list. maxReceiveCount or maxReceiveTime n is n deliveries, dead instead of delivery n + 1:
+max-delivery-attempts n. A visibility timeout is the wait before the next delivery: redelivery-delay. Dead letters of
+EMQ carry its attributes as headers.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dlx_router.config.dialects.import_result import Carried, ImportRefused, Parse, mapping, parsed_json, whole
 
 MOST: Final = 1000
+MOST_OF_EMQ: Final = 100
+_EMQ: Final = frozenset({"queueName", "redrivePolicy", "dlqName", "maxReceiveTime"})
 _SECONDS: Final = "s"
 _WHY: Final = {
     "MessageRetentionPeriod": "is the age at which messages are deleted; RabbitMQ's message-ttl would let them die as "
@@ -34,12 +39,24 @@ _IRRELEVANT: Final = frozenset(
 )
 
 
-def read(data: bytes, parse: Parse = parsed_json) -> Carried:
+def read_sqs(data: bytes, parse: Parse = parsed_json) -> Carried:
     """A policy for each queue with a RedrivePolicy. ImportRefused where there is none that can be read."""
     out = Carried()
+    _refuse_templates(data)
     for name, attributes in _queues(parse(data)):
         _queue(name, attributes, out)
     return out
+
+
+def _refuse_templates(data: bytes) -> None:
+    """What declares queues is not what a queue says of itself: names and numbers in it may be computed."""
+    templates = {
+        "CloudFormation": rb"AWSTemplateFormatVersion|AWS::SQS",
+        "Terraform": rb"aws_sqs_queue|terraform_version",
+    }
+    for what, mark in templates.items():
+        if re.search(mark, data):
+            raise ImportRefused(f"a {what} file; is --from right?", line=1)
 
 
 def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -102,7 +119,7 @@ def _queue(name: str, attributes: Mapping[str, Any], out: Carried) -> None:
         "dead-letter-routing-key": dead.replace("{", "{{").replace("}", "}}"),
     }
     _wait(attributes, definition, where, out, fifo=fifo)
-    out.add(name, {"queue": name}, definition)
+    out.add(name, {"queue": name}, definition, attributes)
 
 
 def _wait(attributes: Mapping[str, Any], definition: dict[str, Any], where: str, out: Carried, *, fifo: bool) -> None:
@@ -120,3 +137,54 @@ def _wait(attributes: Mapping[str, Any], definition: dict[str, Any], where: str,
             waits = f"VisibilityTimeout {attributes['VisibilityTimeout']!r:.60}"
             raise ImportRefused(f"{where}: {waits} is no number of seconds; write a whole one")
         definition["redelivery-delay"] = f"{seconds}{_SECONDS}"
+
+
+# -- EMQ --------------------------------------------------------------------------------------------------------------
+
+
+def read_emq(data: bytes, parse: Parse = parsed_json) -> Carried:
+    """A policy for each queue. ImportRefused for what EMQ itself would refuse."""
+    document = parse(data)
+    requests = document if isinstance(document, list) else [document]
+    queues = [_request(item, at + 1) for at, item in enumerate(requests)]
+    out = Carried()
+    sources, targets = {name for name, _, _, _ in queues}, {target: name for name, target, _, _ in queues}
+    if len(sources) != len(queues):
+        names = [name for name, _, _, _ in queues]
+        at = next(at for at, name in enumerate(names) if name in names[:at])
+        raise ImportRefused(f"queue {names[at]} has two redrive policies; EMQ allows one: keep one", near=requests[at])
+    for request, (name, target, attempts, others) in zip(requests, queues, strict=True):
+        if target in sources:
+            raise ImportRefused(
+                f"queue {target} is the DLQ of {targets[target]} and has a redrive policy; EMQ forbids both: keep one",
+                near=request,
+            )
+        for key in others:
+            out.leave(f"queue {name}, {key}", "is not known, and not about dead letters")
+        definition = {
+            "max-delivery-attempts": attempts,
+            "dead-letter-exchange": "",
+            "dead-letter-routing-key": target.replace("{", "{{").replace("}", "}}"),
+            "dead-letter-headers": ["emq"],
+        }
+        out.add(name, {"queue": name}, definition, request)
+        out.leave(f"queue {name}", "tags: each counts on its own in EMQ; here each queue of a fan-out does")
+    return out
+
+
+def _request(item: Any, number: int) -> tuple[str, str, int, list[str]]:
+    request = mapping(item, f"policy {number}")
+    name = request.get("queueName")
+    if not isinstance(name, str) or not name:
+        raise ImportRefused(f"policy {number}: queueName is missing; write the name of the queue")
+    redrive = mapping(request.get("redrivePolicy"), f"queue {name}, redrivePolicy")
+    target, attempts = redrive.get("dlqName"), whole(redrive.get("maxReceiveTime"))
+    if not isinstance(target, str) or not target:
+        raise ImportRefused(f"queue {name}: dlqName is missing; write the name of its dead-letter queue")
+    if target == name:
+        raise ImportRefused(f"queue {name}: it is its own DLQ; name another")
+    if attempts is None or not 1 <= attempts <= MOST_OF_EMQ:
+        received = f"maxReceiveTime {redrive.get('maxReceiveTime')!r:.60}"
+        raise ImportRefused(f"queue {name}: {received} is not 1..{MOST_OF_EMQ}; write how often it may be received")
+    others = [key for key in (*request, *redrive) if key not in _EMQ]
+    return name, target, attempts, others
