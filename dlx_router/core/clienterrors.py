@@ -1,9 +1,12 @@
 """The error that a client library tells of in headers of the message: ours by name, else the library's.
 
-Spring: RepublishMessageRecoverer. NServiceBus: FaultsHeaderKeys; its StackTrace is the whole of Exception.ToString().
-MassTransit: MessageHeaders. What anybody may write is `x-error-type`, `x-error-message` and `x-error-frame`.
+Spring: RepublishMessageRecoverer; its x-exception-message is that of the first cause, so type, message and frame are
+all read from the innermost exception of the stack trace. NServiceBus: FaultsHeaderKeys; its StackTrace is the whole of
+Exception.ToString(). MassTransit: MessageHeaders. What anybody may write is `x-error-type`, `x-error-message` and
+`x-error-frame`.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -15,10 +18,11 @@ _MASSTRANSIT: Final = "MT-Fault-"
 # Member of an error → what it may be made of; the first that says something is taken.
 MADE_OF: Final = {
     "type": ("x-error-type", _STACK, f"{_NSERVICEBUS}ExceptionType", f"{_MASSTRANSIT}ExceptionType"),
-    "message": ("x-error-message", "x-exception-message", f"{_NSERVICEBUS}Message", f"{_MASSTRANSIT}Message"),
+    "message": ("x-error-message", _STACK, "x-exception-message", f"{_NSERVICEBUS}Message", f"{_MASSTRANSIT}Message"),
     "frame": ("x-error-frame", _STACK, f"{_NSERVICEBUS}StackTrace", f"{_MASSTRANSIT}StackTrace"),
 }
 NAMES: Final = frozenset(name.encode() for names in MADE_OF.values() for name in names)
+_CAUSE: Final = re.compile("^Caused by: ", re.MULTILINE)  # that of a suppressed exception is indented
 _STACKS: Final = frozenset(MADE_OF["frame"][1:])
 
 
@@ -29,20 +33,26 @@ def told(header: Callable[[str], str | None]) -> dict[str, str] | None:
 
 
 def _first(member: str, names: tuple[str, ...], header: Callable[[str], str | None]) -> str | None:
-    texts = (_part(member, name, header(name)) for name in names)
-    return next((text for text in texts if text), None)
+    for name in names:
+        text = header(name)
+        if text and name in _STACKS:
+            if member == "message" and innermost(text)[0]:
+                return innermost(text)[1]  # even None: another header has the message of another exception
+            text = first_frame(text) if member == "frame" else innermost(text)[0] if member == "type" else None
+        if text:
+            return text
+    return None
 
 
-def _part(member: str, name: str, text: str | None) -> str | None:
-    if text is None or name not in _STACKS:
-        return text
-    return first_frame(text) if member == "frame" else innermost_type(text)
-
-
-def innermost_type(trace: str) -> str | None:
-    """Of a Java stack trace: what the last "Caused by" names, or its first line."""
-    head = next(iter(_innermost(trace)), "").strip()
-    return None if head.startswith("at ") else head.partition(":")[0].strip() or None
+def innermost(trace: str) -> tuple[str | None, str | None]:
+    """Type and message of the innermost exception of a Java stack trace; None for what it lacks."""
+    head: list[str] = []
+    for line in _innermost(trace):
+        if line.lstrip().startswith(("at ", "... ", "Suppressed: ")):
+            break
+        head.append(line)
+    kind, _, message = "\n".join(head).strip().partition(":")
+    return kind.strip() or None, message.strip() or None
 
 
 def first_frame(trace: str) -> str | None:
@@ -53,5 +63,4 @@ def first_frame(trace: str) -> str | None:
 
 def _innermost(trace: str) -> list[str]:
     """Java tells causes last; .NET tells the frames of the innermost error first."""
-    _, _, cause = trace.rpartition("Caused by: ")
-    return cause.splitlines()
+    return _CAUSE.split(trace)[-1].splitlines()

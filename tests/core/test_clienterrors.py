@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.clienterrors import MADE_OF, NAMES, first_frame, innermost_type, told
+from dlx_router.core.clienterrors import MADE_OF, NAMES, first_frame, innermost, told
 
 JAVA: Final = "a.B: x\n\tat a.C\nCaused by: e.F: y: z\n\tat g.H(H.java:1)\n\tat i.J"
 DOTNET: Final = """System.InvalidOperationException: no stock
@@ -58,7 +58,7 @@ MASSTRANSIT: Final = {
         ),
         (
             {"x-exception-message": "y", "x-exception-stacktrace": JAVA},
-            {"type": "e.F", "message": "y", "frame": "g.H(H.java:1)"},
+            {"type": "e.F", "message": "y: z", "frame": "g.H(H.java:1)"},
         ),
         ({"x-error-type": "E", **MASSTRANSIT, "MT-Fault-StackTrace": ""}, {"type": "E", "message": "no stock"}),
         ({"MT-Reason": "skipped", "NServiceBus.FailedQ": "Shop.Orders"}, None),
@@ -73,15 +73,25 @@ def test_what_other_libraries_tell_is_an_error(headers: Mapping[str, str], error
 @pytest.mark.parametrize(
     ("trace", "found"),
     [
-        ("", (None, None)),
-        ("java.lang.Error", ("java.lang.Error", None)),
-        ("a.B: text\n\tat a.C.d(C.java:1)\n", ("a.B", "a.C.d(C.java:1)")),
-        ("a.B: x\n\tat a.C\nCaused by: e.F: y: z\n\tat g.H\n\tat i.J", ("e.F", "g.H")),
-        ("   at Shop.Orders.Take()", (None, "Shop.Orders.Take()")),
+        ("", (None, None, None)),
+        ("java.lang.Error", ("java.lang.Error", None, None)),
+        ("a.B: text\n\tat a.C.d(C.java:1)\n", ("a.B", "text", "a.C.d(C.java:1)")),
+        ("a.B: x\n\tat a.C\nCaused by: e.F: y: z\n\tat g.H\n\tat i.J", ("e.F", "y: z", "g.H")),
+        ("   at Shop.Orders.Take()", (None, None, "Shop.Orders.Take()")),
+        ("a.B: x\n\tSuppressed: s.T: u\n\tCaused by: w.X: y\nCaused by: e.F\n\tat g.H", ("e.F", None, "g.H")),
+        ("a.B: two\nlines\n\tat a.C", ("a.B", "two\nlines", "a.C")),
     ],
 )
-def test_the_innermost_error_of_a_stack_trace(trace: str, found: tuple[str | None, str | None]) -> None:
-    assert (innermost_type(trace), first_frame(trace)) == found
+def test_the_innermost_error_of_a_stack_trace(trace: str, found: tuple[str | None, ...]) -> None:
+    assert (*innermost(trace), first_frame(trace)) == found
+
+
+@given(st.lists(st.tuples(st.from_regex(r"[a-z]\.[A-Z]", fullmatch=True), st.text("xyz 1")), min_size=1, max_size=5))
+def test_spring_type_and_message_are_of_the_same_exception(causes: list[tuple[str, str]]) -> None:
+    """Spring's own message header is that of the first cause, whatever the innermost one is."""
+    trace = "\nCaused by: ".join(f"{kind}: {text}\n\tat a.b(C.java:1)\n\t... 12 more" for kind, text in causes)
+    error = told({"x-exception-message": "of another cause", "x-exception-stacktrace": trace}.get) or {}
+    assert (error["type"], error.get("message")) == (causes[-1][0], causes[-1][1].strip() or None)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(NAMES)), st.text(max_size=200)))

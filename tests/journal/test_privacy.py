@@ -217,7 +217,7 @@ MADE_OF = [
     ("x-exception-message", {"message"}),
     ("x-error-type", {"type"}),
     ("x-error-frame", {"frame"}),
-    ("x-exception-stacktrace", {"type", "frame"}),
+    ("x-exception-stacktrace", {"type", "message", "frame"}),
     ("NServiceBus.ExceptionInfo.ExceptionType", {"type"}),
     ("NServiceBus.ExceptionInfo.Message", {"message"}),
     ("nservicebus.exceptioninfo.stacktrace", {"frame"}),
