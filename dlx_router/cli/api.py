@@ -12,6 +12,7 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
+from dlx_router.core.printable import redacted
 
 TIMEOUT_S: Final = 30.0
 PATIENCE_S: Final = 20.0  # for a rate limit, a takeover, an index that is being made
@@ -34,21 +35,24 @@ class Api:
         except SettingsError as error:
             _end(str(error))
         self.settings = settings
-        self.address = self._url = settings.api_url.rstrip("/").removesuffix("/api/v1")
-        if not self._url.startswith(("http://", "https://")):
-            _end(f"DLX_ROUTER_API_URL {settings.api_url!r}: not the address of a router; write http://HOST:9719")
+        url = settings.api_url.rstrip("/").removesuffix("/api/v1")
+        self.address = redacted(url)  # the only form that is printed: the URL may hold a password
+        if not url.startswith(("http://", "https://")):
+            shown = url.rpartition("@")[2]
+            _end(f"DLX_ROUTER_API_URL {shown!r}: not the address of a router; write http://HOST:9719")
         headers = _authorization(token)
         self._missing: set[str] = set()
         try:
             self._http = httpx.Client(
-                base_url=f"{self._url}/api/v1",
+                base_url=f"{url}/api/v1",
                 headers=headers,
                 timeout=timeout_s,
                 trust_env=False,
                 follow_redirects=True,  # to the leader; to another host the token does not go along
             )
-        except (httpx.InvalidURL, ValueError) as error:
-            _end(f"DLX_ROUTER_API_URL {settings.api_url!r}: {error}; write http://HOST:9719")
+        except (httpx.InvalidURL, ValueError):  # its text may repeat a part of the password
+            _end(f"DLX_ROUTER_API_URL {self.address!r}: not a URL; write http://HOST:9719")
+        self._url = url
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:  # noqa: ANN401 - parameters of the API, each of its own type
         """The answer to a GET; None and empty queries are left out."""
@@ -76,7 +80,7 @@ class Api:
         try:
             return self._whole(_document(answer))
         except ValueError:
-            _end(f"{self._url}: what answers there is no router's API; look at DLX_ROUTER_API_URL")
+            _end(f"{self.address}: what answers there is no router's API; look at DLX_ROUTER_API_URL")
 
     def _whole(self, document: dict[str, Any]) -> dict[str, Any]:
         """The document; what a list lacks, because nobody could be asked about a vhost, is said on stderr, once."""
@@ -87,17 +91,21 @@ class Api:
             self._missing.add(vhost)
         return document
 
+    def nothing(self, text: str) -> str:
+        """Return `text` for an empty list, or that the answer is unknown where vhosts are missing from it."""
+        return f"Unknown: {len(self._missing)} vhosts could not be asked." if self._missing else text
+
     def look(self, path: str, **query: Any) -> tuple[dict[str, Any] | None, str]:  # noqa: ANN401 - as for get
         """The answer to one GET; None, and why, where the router gives none. Waits for nobody."""
         answer = self._once("GET", path, query, None)
         try:
             return (_document(answer), "") if answer.is_success else (None, self._refusal(answer))
         except ValueError:
-            return None, f"{self._url}: what answers there is no router's API"
+            return None, f"{self.address}: what answers there is no router's API"
 
     def readiness(self) -> dict[str, Any]:
         """What /readyz says, whether or not the router is ready; it asks for no token."""
-        answer = self._once("GET", f"{self.address}/readyz", None, None)
+        answer = self._once("GET", f"{self._url}/readyz", None, None)
         try:
             document = _document(answer)
         except ValueError:
@@ -129,15 +137,15 @@ class Api:
         try:
             return self._request(method, path, query, body)
         except httpx.TransportError as error:
-            reason = str(error) or type(error).__name__
-            _end(f"{self._url}: {reason}; is the router running, and DLX_ROUTER_API_URL its address?")
+            reason = redacted(str(error)) or type(error).__name__
+            _end(f"{self.address}: {reason}; is the router running, and DLX_ROUTER_API_URL its address?")
 
     def _request(self, method: str, path: str, query: Mapping[str, Any] | None, body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
         """In ASCII, whatever bytes a shell gave for a name: what the router cannot take it refuses in its own words."""
         content = None if body is None else json.dumps(body).encode()
         kind = {} if body is None else {"content-type": "application/json"}
         fields = None if query is None else {name: _spelt(value) for name, value in query.items()}
-        address = quote(path, safe="/:%[]", errors="surrogateescape")
+        address = quote(path, safe="/:%[]@", errors="surrogateescape")
         return self._http.request(method, address, params=fields, content=content, headers=kind)
 
     def _refusal(self, answer: httpx.Response) -> str:
@@ -146,7 +154,7 @@ class Api:
         except (ValueError, KeyError):
             document = {}
         if "error" not in document or "reason" in document:  # the latter is how RabbitMQ answers
-            return f"{self._url}: {answer.status_code}; no router answers there; is DLX_ROUTER_API_URL its address?"
+            return f"{self.address}: {answer.status_code}; no router answers there; is DLX_ROUTER_API_URL its address?"
         problems = "".join(f"\n  {problem}" for problem in document.get("problems") or ())
         hint = _HINTS.get(answer.status_code)
         return f"{document.get('error', answer.status_code)}{f'; {hint}' if hint else ''}{problems}"

@@ -64,8 +64,9 @@ class Router:
 
     def __init__(self, url: str = URL, token: str | None = None, *, patience: float = PATIENCE_S) -> None:
         if urlsplit(url).scheme not in {"http", "https"}:
-            raise ValueError(f"url {url!r}: not the address of a router; write http://HOST:9719")
+            raise ValueError(f"url {url.rpartition('@')[2]!r}: not the address of a router; write http://HOST:9719")
         self._url = url.rstrip("/")
+        self._shown = self._url.rpartition("@")[2]  # without what may be a password
         self._headers = {"content-type": "application/json", **_authorization(token)}
         self._patience = patience
 
@@ -107,7 +108,7 @@ class Router:
         except urllib.error.HTTPError as error:
             raise _refused(error) from None
         except _UNANSWERED as error:
-            raise WorkerError(f"{self._url}: {error}; is the router running, and this its address?") from None
+            raise WorkerError(f"{self._shown}: {error}; is the router running, and this its address?") from None
 
 
 def _authorization(token: str | None) -> dict[str, str]:

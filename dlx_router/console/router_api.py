@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx
 
 from dlx_router.console.rendering import query as at
+from dlx_router.core.printable import redacted
 
 TIMEOUT_S: Final = 15.0
 PAUSE_S: Final = 1.0
@@ -127,10 +128,17 @@ def named(given: str) -> tuple[str, str]:
         name, url = "", given
     try:
         parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise ValueError(f"{given!r}: {error}; write http://HOST:9719") from None
+    except httpx.InvalidURL:  # its text may repeat a part of a password
+        raise ValueError(f"{_shown(given)!r} is not a URL; write http://HOST:9719") from None
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise ValueError(f"{given!r} is not the address of a router; write http://HOST:9719 or NAME=http://HOST:9719")
+        raise ValueError(
+            f"{_shown(given)!r} is not the address of a router; write http://HOST:9719 or NAME=http://HOST:9719"
+        )
     if parsed.userinfo:
         raise ValueError("a router's address holds no user and password; people log in with tokens of its API")
     return name or parsed.netloc.decode(), url
+
+
+def _shown(given: str) -> str:
+    """The address without what may be a password."""
+    return redacted(given) if "://" in given else given.rpartition("@")[2]

@@ -3,12 +3,15 @@
 Each secret is unlike anything else, so one search over stdout, stderr, /readyz, /metrics and errors finds them all.
 """
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from dlx_router.client.worker import Router as Worker
+from dlx_router.client.worker import WorkerError
 from dlx_router.config.environment.settings import Settings, SettingsError
 from tests.cli.test_cli import in_a_process
 from tests.support.certificates import Authority
@@ -114,6 +117,30 @@ def test_a_setting_that_cannot_be_used(bad: dict[str, str], command: tuple[str, 
     done = in_a_process(*command, "--policies", "policies", **bad)
     assert done.returncode == 2
     assert MARK not in done.stdout + done.stderr
+
+
+API_URLS: Final = [
+    "http://u:MARKED@127.0.0.1:1",
+    "http://u:MARKED@127.0.0.1:{management}",
+    "http://u:MARKED@h:port",
+    "http://u:MARK/ED@h",
+    "http://u:MARKED:x@h",
+    "amqp://u:MARKED@h",
+    "u:MARKED@h",
+]
+ASKING: Final = [("queues",), ("status",), ("redrive", "list"), ("console", "--port", "1")]
+
+
+@pytest.mark.parametrize("command", ASKING, ids=" ".join)
+@pytest.mark.parametrize("url", API_URLS)
+def test_an_api_url_is_printed_without_its_password(url: str, command: tuple[str, ...], vhost: Vhost) -> None:
+    url = url.replace("{management}", vhost.management_url.rpartition(":")[2])
+    done = in_a_process(*command, API_URL=url)
+    assert done.returncode == 2
+    assert MARK not in done.stdout + done.stderr
+    with pytest.raises((ValueError, WorkerError)) as error:
+        asyncio.run(Worker(url, patience=0).post("/nothing", {}))
+    assert MARK not in str(error.value)
 
 
 def test_a_key_file_that_is_too_short(tmp_path: Path) -> None:
