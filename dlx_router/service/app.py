@@ -6,6 +6,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,14 @@ from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.core.breaker import Breaker
 from dlx_router.core.statemessage import Claim
+from dlx_router.index.reader import IndexAway, TooLong
 from dlx_router.index.schema import place_of
 from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.mode import Mode
 from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.clock import CLOCK
 from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.redrive.context import Target
 from dlx_router.service.sources.attach import Wanted
 from dlx_router.service.upkeep import clock_watch, oldest_letter, renewal
 from dlx_router.service.upkeep.import_queue import Importer
@@ -312,6 +315,15 @@ class App:
         settings = self._settings
         return Claim(self.router_id, advertised(settings.advertised_url, settings.http_host, self.http_port, local))
 
+    def _indexed(self, vhost: str) -> list[Target]:
+        """Where the index knows dead letters of this vhost; none where there is no index to ask."""
+        if self.index is None:
+            return []
+        with contextlib.suppress(IndexAway, TooLong, OSError):
+            places = self.index.reader.places()
+            return [(row["exchange"], row["routing_key"]) for row in places if row["vhost"] == vhost]
+        return []
+
     def _journal_lost(self, events: int) -> None:
         self.metrics.journal_gaps += events
 
@@ -367,6 +379,7 @@ class App:
             observe=self._observe,
             traces=self._traces,
             claim=self._claim,
+            indexed=partial(self._indexed, vhost),
             declare=settings.declare == "auto",
             journal=Journal(
                 mode=Mode(settings.journal),

@@ -1,6 +1,6 @@
 """What a worker needs of its surroundings, and why it may stop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -15,6 +15,8 @@ from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Place
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.redrive.journal_hosts import JournalHosts
 from dlx_router.telemetry.metrics import Metrics
+
+Target = tuple[str, str]  # exchange, routing key
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class TaskContext:
     sign_with: Callable[[], bytes]
     leased: Callable[[str], int] = lambda _queue: 0  # how many consumers of a queue are those of leases
     awaited: Callable[[str], int] = lambda _queue: 0  # how many of these wait for letters: they take what comes
+    indexed: Callable[[], Sequence[Target]] = tuple  # where the index knows dead letters; reads a file, so in a thread
 
     async def link(self, role: str) -> Link:
         """A connection of its own: nothing of the letters' way waits for it. LinkError where it cannot be made."""

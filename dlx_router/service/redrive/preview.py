@@ -134,7 +134,10 @@ async def _consumers(context: TaskContext, queue: str, awaited: Callable[[str], 
 
 
 async def _is_dead_letter_queue(context: TaskContext, queue: str) -> bool:
-    """Whether it is parking, a policy makes it, or a policy sends dead letters there. False where nobody can say."""
+    """Whether dead letters go there: parking, a queue of an active policy, or one where the index knows some.
+
+    The latter is the dead-letter queue of a removed policy. False where that is unknown.
+    """
     in_force, vhost = context.in_force(), context.login.vhost
     if queue in {context.names.parking, context.names.quarantine} or is_made(
         queue, in_force.policies, in_force.policies_of
@@ -144,6 +147,9 @@ async def _is_dead_letter_queue(context: TaskContext, queue: str) -> bool:
         return True
     for aim in aims(in_force.policies, vhost):
         if queue in await _led_to(context, aim):
+            return True
+    for exchange, key in await asyncio.to_thread(context.indexed):
+        if queue == key if not exchange else queue in await _led_to(context, Aim(exchange, key)):
             return True
     return False
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -28,7 +28,7 @@ from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
 from dlx_router.service.leases.vhost_leases import VhostLeases
-from dlx_router.service.redrive.context import TaskContext
+from dlx_router.service.redrive.context import Target, TaskContext
 from dlx_router.service.redrive.journal_hosts import JournalHosts
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
@@ -83,8 +83,11 @@ class VhostRunner:
         observe: bool = False,
         traces: Traces | None = None,
         claim: Callable[[str], Claim | None] = lambda _local: None,
+        indexed: Callable[[], Sequence[Target]] = tuple,
     ) -> None:
+        """`indexed`: exchange and routing key of each place where the index knows dead letters."""
         self.vhost = vhost
+        self._indexed = indexed
         self._observe = observe
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
@@ -370,6 +373,7 @@ class VhostRunner:
             sign_with=lambda: key,
             leased=self.leases.consumers,
             awaited=self.leases.awaited,
+            indexed=self._indexed,
         )
 
     def _setting(self) -> Setting:
