@@ -56,6 +56,8 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
     hosts = Hosts(settings.http_host, settings.http_allowed_hosts)
     passes = Passes(session_key(settings))
     door = Door(settings, app, hosts, passes)
+    for problem in settings.open_api():
+        app.readiness.note("no tokens", problem)
     console = ConsoleDoor(settings, passes) if settings.console != "off" else None
     at = (settings.http_host, settings.http_port)
     server = AdminServer(*at, app.metrics, app.readiness, door, hosts=hosts, console=console)

@@ -80,8 +80,8 @@ def _leads(vhost: Mapping[str, Any]) -> str:
     if vhost["leads"]:
         return "yes"
     if (alone_ms := vhost.get("leaderless_ms")) is not None:
-        return f"nobody, for {lasting(alone_ms)}"
-    return f"no, {vhost.get('leader') or 'another router'}"
+        return f"no; no leader for {lasting(alone_ms)}"
+    return f"no, {vhost['leader']}" if vhost.get("leader") else "no; leader unknown"
 
 
 def _index_text(index: Mapping[str, Any], of: Mapping[str, Any] | None) -> str:

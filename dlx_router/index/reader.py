@@ -239,6 +239,8 @@ class Reader:
         try:
             inode = self._path.stat().st_ino
             connection = self._connected(inode)
+        except FileNotFoundError:
+            raise IndexAway(f"the index is not available yet: {self._path} does not exist") from None
         except (OSError, sqlite3.Error) as error:
             raise IndexAway(f"the index is being made: {error}") from None
         deadline = time.monotonic() + LIMIT_S

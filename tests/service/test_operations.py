@@ -513,6 +513,7 @@ def test_a_standby_without_a_key_file_is_not_ready_says_so_and_takes_over(amqp: 
     second = start_router(POLICY, wait=False)
     eventually(lambda: "PROVENANCE_KEY_FILE" in second.ask("/readyz")[1])
     assert second.ask("/readyz")[0] == 503
+    eventually(lambda: second.output.count("vhost.standby") == 1)
     pour(amqp, "work.a", [str(number) for number in range(50)])
     assert len(take_many(amqp, "arrived", 50)) == 50
     assert second.metric("deliveries_total") == 0

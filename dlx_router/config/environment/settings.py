@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dlx_router.config.api_access import single_sign_on
+from dlx_router.config.api_access.allowed_hosts import is_loopback
 from dlx_router.config.environment import broker_url, setting_values
 from dlx_router.config.environment import prefix as prefixes
 from dlx_router.config.environment.broker_url import BrokerAddress
@@ -270,7 +271,14 @@ class Settings(BaseSettings):
             messages.append(
                 f"{variable('index_path')} is set, but {variable('journal')}=off: there is nothing to index"
             )
-        return (*messages, *unknown_variables(os.environ))
+        return (*messages, *self.open_api(), *unknown_variables(os.environ))
+
+    def open_api(self) -> tuple[str, ...]:
+        """That the API listens beyond this machine and no token can be valid; () where it is well."""
+        if self.api_tokens_file or is_loopback(self.http_host):
+            return ()
+        text = f"{variable('http_host')} {self.http_host!r} is reachable from other machines, and there are no tokens"
+        return (f"{text}: API and console refuse every request; set {variable('api_tokens_file')}",)
 
     def _has_tls(self) -> bool:
         secure = self.has_management() and self.management_credentials().startswith("https:")

@@ -114,10 +114,8 @@ class SigningKey:
             once.warn(vhost, "broker.blocked", vhost=vhost, error=alarm, fate="nothing is consumed; nothing is lost")
             return
         once.healed(vhost, "broker.unblocked", vhost=vhost)
-        self._readiness.set(
-            reason,
-            f"vhost {vhost!r}: {state.hindrance}; standing by"
-            if state.hindrance
-            else f"vhost {vhost!r}: another router holds the state queue, and without "
-            "PROVENANCE_KEY_FILE only one may consume; standing by",
+        why = state.hindrance or (
+            "another router holds the state queue, and without PROVENANCE_KEY_FILE only one may consume"
         )
+        self._readiness.set(reason, f"vhost {vhost!r}: {why}; standing by")
+        once.warn(f"standby {why}", "vhost.standby", vhost=vhost, problem=why, fate="nothing is consumed here")
