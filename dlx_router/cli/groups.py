@@ -35,12 +35,13 @@ def every(  # noqa: PLR0913, PLR0917 - each is an option
     """Show groups, those that had a death last first."""
     if context.invoked_subcommand is not None:
         return
-    groups = list(reach(url).pages("/groups", "groups", "offset", limit, vhost=vhost, queue=queue, state=state))
+    api = reach(url)
+    groups = list(api.pages("/groups", "groups", "offset", limit, vhost=vhost, queue=queue, state=state))
     if as_json:
         output.as_json(groups)
         return
     if not groups:
-        output.say("No groups.")
+        output.say(api.nothing("No groups."))
         return
     output.table(_COLUMNS, [_row(group) for group in groups])
 
@@ -142,14 +143,15 @@ def _change(group: str, wanted: dict[str, Any], note: str | None, url: str | Non
 
 def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Show where letters failed, and where they lie; "drift" is what the index counts more than the queue holds."""
-    answer = reach(url).get("/queues")
+    api = reach(url)
+    answer = api.get("/queues")
     if as_json:
         output.as_json(answer)
         return
     for line in unverified(answer.get("signatures") or {}):  # absent where the router is older
         output.warn(line)
     if not answer["failed"]:
-        output.say("No letters.")
+        output.say(api.nothing("No letters."))
         return
     states = sorted({state for queue in answer["failed"] for state in queue["states"]})
     rows = [

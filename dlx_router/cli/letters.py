@@ -73,7 +73,7 @@ def every(  # noqa: PLR0913, PLR0917 - each is an option
     query = _query(
         vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
     )
-    _print(reach(url).pages("/letters", "letters", "cursor", limit, **query), limit, as_json=as_json)
+    _print(reach(url), query, limit, as_json=as_json)
 
 
 @app.command()
@@ -95,7 +95,7 @@ def search(  # noqa: PLR0913, PLR0917 - each is an option
     query = _query(
         vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
     )
-    _print(reach(url).pages("/letters", "letters", "cursor", limit, q=text, **query), limit, as_json=as_json)
+    _print(reach(url), {**query, "q": text}, limit, as_json=as_json)
 
 
 @app.command()
@@ -252,13 +252,15 @@ def _counted(letters: Iterable[dict[str, Any]], wanted: bool) -> Iterable[dict[s
     return track(letters, "Letters", total=None, console=Console(stderr=True))
 
 
-def _print(items: Iterable[dict[str, Any]], limit: int, *, as_json: bool) -> None:
-    letters = list(items)
+def _print(api: "Api", query: dict[str, Any], limit: int, *, as_json: bool) -> None:
+    letters = list(api.pages("/letters", "letters", "cursor", limit, **query))
+    if not letters and query["group"]:
+        api.get(f"/groups/{segment(query['group'])}")  # ends the command where there is no such group
     if as_json:
         output.as_json(letters)
         return
     if not letters:
-        output.say("No letters.")
+        output.say(api.nothing("No letters."))
         return
     output.table(_COLUMNS, [_row(letter) for letter in letters])
     if limit and len(letters) == limit:

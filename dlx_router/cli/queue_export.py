@@ -49,7 +49,8 @@ def _export(api: Api, asked: Line, file: IO[str]) -> int:
         output.warn(f"not whole: {letters}, then the task was {state}: {why or 'by somebody'}")
         return output.FINDINGS
     output.warn(output.number(bar.count, "letter"))
-    return output.OK
+    is_narrowed = any(asked.get(name) for name in ("filter", "group", "ids"))
+    return output.FINDINGS if is_narrowed and not bar.count else output.OK
 
 
 def _pages(api: Api, task: str, vhost: str, file: IO[str], advance: Callable[[int], None]) -> tuple[str, str]:

@@ -63,6 +63,10 @@ def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json:
     if wait:
         task = _followed(api, task, quiet=as_json)
     task_text.print_task(task, as_json=as_json)
+    narrowed = task_text.which({**task["spec"], "limit": 0})
+    if task["state"] == "done" and narrowed and not task["counts"]["sent"]:
+        output.warn(f"No message in queue {asked['queue']} matches {narrowed}.")
+        return output.FINDINGS
     return output.OK if task["state"] not in {"stopped", "cancelled"} else output.FINDINGS
 
 

@@ -4,6 +4,7 @@ Each event of a task carries the whole task, so that the newest event alone says
 docs/architecture.md ("Replicas").
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
@@ -257,6 +258,8 @@ def _faults(spec: Spec) -> Iterable[tuple[bool, str]]:
     yield spec.ramp_step_s <= 0, f"ramp_step_s {spec.ramp_step_s:g}: seconds above 0"
     yield len(spec.ids) > MAX_IDS, f"ids: {len(spec.ids)} of them, at most {MAX_IDS}; use a filter"
     yield spec.max_target_depth < 0, f"max_target_depth {spec.max_target_depth}: a number of messages, 0 for no limit"
+    is_group = re.fullmatch(r"g[0-9]{1,3}-[0-9a-f]{16}", spec.group) is not None
+    yield bool(spec.group) and not is_group, f"group {spec.group!r}: no ID of a group; `dlx-router groups` lists them"
     canary = spec.canary
     if canary is not None:
         yield canary.first < 1, f"canary.first {canary.first}: at least one letter"

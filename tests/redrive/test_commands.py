@@ -61,11 +61,24 @@ def test_what_is_refused_says_why(shop: Shop) -> None:
             "body.filter: Input should be",
         ),
         (("redrive", "show", "nothing"), "no task"),
+        (("redrive", "start", "dlx-router.parking", "--yes", "--group", "nope"), "no ID of a group"),
     ):
         done = redrive(shop, *args)
         assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     nobody = command("redrive", "list", API_URL="http://127.0.0.1:1")
     assert (nobody.returncode, "is the router running" in nobody.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("newest")
+def test_what_matches_nothing_is_no_success(shop: Shop) -> None:
+    queue = shop.failed("cli.none", ["a"])
+    for narrowed in (("--group", f"g1-{0:016x}"), ("--filter", "reason == 'rejectd'"), ("--id", "0" * 32)):
+        for args in (("redrive", "start", queue, "--dry-run"), ("discard", queue, "--yes")):
+            done = redrive(shop, *args, *narrowed)
+            assert (done.returncode, "No message in queue" in done.stderr) == (1, True), done.stdout + done.stderr
+        exported = redrive(shop, "letters", "export", "--from", queue, *narrowed)
+        assert (exported.returncode, exported.stdout) == (1, ""), exported.stderr
+    assert shop.amqp.depth(queue) == 1
 
 
 def doctor(shop: Shop, policies: Path, **env: str) -> tuple[int, list[Any]]:

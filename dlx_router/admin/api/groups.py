@@ -35,6 +35,8 @@ async def groups(  # noqa: PLR0913, PLR0917 - each is a filter
     offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0,
 ) -> Response:
     """Groups, those that had a death last first, or in another order."""
+    if vhost is not None:
+        given.attendant(vhost, who)
     sees = sees_of(given, who)
     rows = await asked(
         given,

@@ -50,6 +50,8 @@ async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     ] = None,
 ) -> Response:
     """Letters, those first that came last (or first)."""
+    if vhost is not None:
+        given.attendant(vhost, who)
     if cursor is not None and cursor.startswith(MARK):
         raise refuse(409, SEVERAL)
     behind, oldest = None if cursor is None else int(cursor), order == "oldest"
