@@ -121,5 +121,5 @@ def _proved(text: str) -> list[Policy]:
     policies, _, _ = document.read(yaml_tree.parse(text.encode(), report), report)
     if report.findings:
         starts = [number for number, line in enumerate(text.splitlines(), 1) if line.startswith("  - ")]
-        raise Rejected([(bisect_right(starts, found.line) - 1, found.message) for found in report.findings[:20]])
+        raise Rejected([(bisect_right(starts, finding.line) - 1, finding.message) for finding in report.findings[:20]])
     return policies

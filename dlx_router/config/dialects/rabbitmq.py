@@ -48,9 +48,9 @@ def _items(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     for at, item in enumerate(checked):
         for member in ("name", "vhost", "pattern", "apply-to", "component"):
             if not isinstance(item.get(member, ""), str | None):
-                found = kind_of(item[member])
+                actual = kind_of(item[member])
                 raise ImportRefused(
-                    f"{key}[{at}], {member}: expected a text, found {found}; export it again", near=item
+                    f"{key}[{at}], {member}: expected a text, found {actual}; export it again", near=item
                 )
     return checked
 
