@@ -46,10 +46,10 @@ class Queue:
         self.links: list[LinkInMemory] = []
         self.lost: list[Message] = []  # unacked when their channel or connection went: a failed delivery each
 
-    def fill(self, *bodies: bytes, dead: bool = True, message_id: bool = True) -> None:
+    def fill(self, *bodies: bytes, dead: bool = True) -> None:
         for body in bodies:
             number = len(self.ready) + len(self.acked)
-            self.ready.append(Message(number, body, header(body, dead=dead, message_id=message_id)))
+            self.ready.append(Message(number, body, header(body, dead=dead)))
         self.deliver()
 
     def deliver(self) -> None:
@@ -152,14 +152,14 @@ class LinkInMemory:
         self.abort()
 
 
-def header(body: bytes, *, dead: bool = True, message_id: bool = True) -> bytes:
+def header(body: bytes, *, dead: bool = True) -> bytes:
     """A content header; `dead`: with a death in x-death."""
     death = table.longstr(b"queue", "work") + table.longstr(b"reason", "rejected") + table.long_(b"count", 1)
     death += table.timestamp(b"time", 1_700_000_000) + table.longstr(b"exchange", "")
     death += table.array_of_longstr(b"routing-keys", ["work"])
     headers = table.field_array(b"x-death", [death]) if dead else b""
     name = b"m-" + body[:50]
-    flags = 0x2000 | (0x0080 if message_id else 0)
+    flags = 0x2000 | 0x0080
     section = flags.to_bytes(2, "big") + len(headers).to_bytes(4, "big") + headers
-    section += bytes([len(name)]) + name if message_id else b""
+    section += bytes([len(name)]) + name
     return bytes(4) + len(body).to_bytes(8, "big") + section

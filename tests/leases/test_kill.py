@@ -56,6 +56,21 @@ def test_a_killed_router_gives_letters_back_and_knows_what_was_done(
     assert bench.receive(queue, wait=0.5) == []
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_equal_letters_that_nobody_received_are_not_deleted_after_a_kill(
+    vhost: Vhost, amqp: Client, start_router: Start, kind: str
+) -> None:
+    """Ten of twenty equal messages are done; the other ten look like copies that the broker brought back."""
+    bench = Bench(vhost, amqp, start_router(POLICY))
+    filled(amqp, kind, 20, equal=True)
+    for letter in bench.receive(QUEUE, max=10, not_a_dead_letter_queue=True):
+        assert bench.ended(letter, "done") == "done"
+    bench.router.kill()
+    bench.router.start()
+    assert bench.receive(QUEUE, max=20, wait=1, not_a_dead_letter_queue=True) == []
+    eventually(lambda: amqp.depth("dlx-router.parking") == 10)
+
+
 def test_a_router_that_is_stopped_gives_letters_back_at_once(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     bench = Bench(vhost, amqp, start_router(POLICY))
     queue = bench.failed("work", ["a", "b"])
@@ -157,13 +172,14 @@ def tokens_of(count: int) -> str:
     return "\n".join(["tokens:", *lines])
 
 
-def filled(client: Client, kind: str, count: int) -> set[str]:
+def filled(client: Client, kind: str, count: int, *, equal: bool = False) -> set[str]:
     client.queue(QUEUE, kind, **({"delivery_limit": 1_000_000} if kind == "quorum" else {}))
     channel = client.connection.channel()
     channel.confirm_delivery()
     for number in range(count):
-        given = pika.BasicProperties(delivery_mode=2, message_id=f"m{number}", headers=DEAD)
-        channel.basic_publish("", QUEUE, f"letter {number}".encode(), given)
+        name = 0 if equal else number
+        given = pika.BasicProperties(delivery_mode=2, message_id=f"m{name}", headers=DEAD)
+        channel.basic_publish("", QUEUE, f"letter {name}".encode(), given)
     return {f"letter {number}" for number in range(count)}
 
 

@@ -185,8 +185,8 @@ class LeaseWorker:
             return Meant.LEFT
         key, delivery = key_of(letter, envelope), envelope.delivery
         lease_id = self._removed.came_back(key, self._channels.epoch, redelivered=delivery.redelivered)
-        if lease_id is not None:
-            self._tasks.add(self._spawn(self._remove_again(Lease(lease_id, asked.by, key, 0, 0, held))))
+        if lease_id is not None and asked.queue != self._context.names.parking:  # there it is handed out again
+            self._spawn(self._park_redelivered(Lease(lease_id, asked.by, key, 0, 0, held)))
             return Meant.SEEN_TO
         if asked.holds is not None and not asked.holds(letter):
             return Meant.LEFT
@@ -238,16 +238,15 @@ class LeaseWorker:
         remover = Remover(lease, how, self._context, spec_of(lease, how, self._context, to), edit=edit)
         return await (remover.discard() if how is Ended.DONE else remover.send(await self._channels.publishing()))
 
-    async def _remove_again(self, lease: Lease[HeldLetter]) -> None:
-        """The broker brought back what was removed. Without a message id it may be a twin: parked, and never lost."""
+    async def _park_redelivered(self, lease: Lease[HeldLetter]) -> None:
+        """Park a letter that looks like one that a lease removed; it may be an equal one that nobody received."""
         held = lease.held
-        has_id = held.envelope.props.message_id is not None
         self._channels.hold(held.holder)
         try:
-            ending = await self._removed_by(lease, Ended.DONE if has_id else Ended.PARKED, None, None)
-        except Exception as error:  # noqa: BLE001 - nobody waits for it, and it must not be held for ever
+            ending = await self._removed_by(lease, Ended.PARKED, None, None)
+        except Exception as error:  # noqa: BLE001 - no request waits for it, and it must not be held for ever
             self._removed.not_again(lease.key, lease.id)
-            self._once.warn("again", "lease.came_back", error=repr(error), fate="it is given back, and removed later")
+            self._once.warn("again", "lease.came_back", error=repr(error), fate="it is given back, and parked later")
             returned(held.holder, held.job.delivery.tag)
         else:
             self._context.metrics.lease_letters["came_back"] += ending is Ending.SETTLED
