@@ -25,7 +25,8 @@ class Holder(Consumer):
         self._tag = f"dlx-router-{self.turn}"
         await self._link.rpc(self._channel, commands.Basic.Qos(0, most, False))  # noqa: FBT003 - AMQP order
         consume = frames.lenient(commands.Basic.Consume)
-        await self._link.rpc(self._channel, consume(queue=self.queue, consumer_tag=self._tag))
+        arguments = self._arguments or None
+        await self._link.rpc(self._channel, consume(queue=self.queue, consumer_tag=self._tag, arguments=arguments))
         if not self._channel:
             raise ChannelClosed(404, f"the consumer of queue {self.queue!r} was ended as it began")
 

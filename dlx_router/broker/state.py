@@ -34,7 +34,7 @@ from dlx_router.core import statemessage
 from dlx_router.core.statemessage import Claim, First, Hello, Junk, Key, Sealed
 from dlx_router.wire import frames
 
-RENEW_S: Final = 30.0
+RENEW_S: Final = 5.0  # less than half of the shortest consumer_timeout that is supported, 15 s
 HELLO_S: Final = 1.0  # a takeover has 5 s, and a standby learns of it by its next hello
 COPY_S: Final = 5.0
 ANSWERED_S: Final = 5.0

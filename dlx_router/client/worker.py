@@ -39,6 +39,7 @@ URL: Final = "http://127.0.0.1:9719"
 WITHIN_S: Final = 15.0  # for an answer, beyond what is waited for letters
 PATIENCE_S: Final = 30.0  # for a takeover, a restart, a limit
 AGAIN_S: Final = 0.5
+LONGEST_AGAIN_S: Final = 5.0
 BUSY: Final = frozenset({429, 503})
 UNREACHED: Final = BUSY | {0}  # it may do it later
 THREAD: Final = "dlx-router-worker"
@@ -74,14 +75,15 @@ class Router:
         self, path: str, body: dict[str, Any], within: float = WITHIN_S, late: Callable[[Any], None] | None = None
     ) -> dict[str, Any]:
         """The answer. WorkerError, LeaseEnded. `late` is given one that comes after the caller was cancelled."""
-        deadline = time.monotonic() + self._patience
+        deadline, pause = time.monotonic() + self._patience, AGAIN_S
         while True:
             try:
                 return await _on_its_own_thread(lambda: self._post(path, body, within), late)
             except WorkerError as error:
                 if error.status not in UNREACHED or time.monotonic() > deadline:
                     raise
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_AGAIN_S)
 
     async def receive(self, path: str, asked: dict[str, Any], within: float) -> list[dict[str, Any]]:
         """The letters, which are the caller's; where it is cancelled they are given back, however late they come."""

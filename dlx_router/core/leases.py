@@ -41,21 +41,28 @@ REMOVED: Final = frozenset({Ended.DONE, Ended.REDRIVEN, Ended.PARKED, Ended.EDIT
 LONGEST_S: Final = 12 * 3600
 CONSUMER_TIMEOUT_MS: Final = 30 * 60 * 1000  # RabbitMQ's own, where nobody sets another
 QUEUES_SET_IT_SINCE: Final = (3, 12)
-CLASSIC_EXEMPT_SINCE: Final = (4, 3)
+CONSUMERS_SET_IT_SINCE: Final = (4, 3)  # of quorum queues; classic queues are exempt from then on
 
 
-def longest_s(kind: str | None, version: tuple[int, ...], *, timeout_ms: int | None, expires_ms: int | None) -> int:
-    """How long a letter of this queue can be held (s), with a margin: then the broker takes it back by itself.
+def longest_s(
+    kind: str | None,
+    version: tuple[int, ...],
+    *,
+    timeout_ms: int | None,
+    expires_ms: int | None,
+    broker_ms: int = CONSUMER_TIMEOUT_MS,
+) -> int:
+    """Return how long a letter can be held (s), with a margin, before the broker takes it back.
 
-    `kind` None: not known. `timeout_ms`: consumer-timeout of the queue. `expires_ms`: the queue goes where nobody uses
-    it, and a lease is no use that the broker counts.
+    `kind` None: not known. `timeout_ms`: consumer-timeout of the queue, `broker_ms`: of the broker. `expires_ms`: the
+    queue goes where nobody uses it, and a lease is no use that the broker counts.
     """
     limits = [LONGEST_S]
-    if kind != "classic" or version < CLASSIC_EXEMPT_SINCE:
+    if kind != "classic" or version < CONSUMERS_SET_IT_SINCE:
         own_ms = timeout_ms if version >= QUEUES_SET_IT_SINCE else None
-        limits.append((own_ms or CONSUMER_TIMEOUT_MS) // 1000 * 5 // 6)
+        limits.append((own_ms or broker_ms) * 5 // 6000)
     if expires_ms is not None:
-        limits.append(expires_ms // 1000 * 5 // 6)
+        limits.append(expires_ms * 5 // 6000)
     return max(min(limits), 1)
 
 

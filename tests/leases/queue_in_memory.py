@@ -70,6 +70,10 @@ class Queue:
         self.ready = sorted([*self.ready, *messages], key=lambda message: message.number)
         self.deliver()
 
+    def lose_connections(self) -> None:
+        for link in self.links:
+            link.abort()
+
     async def link(self, _role: str) -> "LinkInMemory":
         self.links.append(link := LinkInMemory(self))
         return link
@@ -115,7 +119,7 @@ class LinkInMemory:
             if isinstance(command, commands.Basic.Ack | commands.Basic.Nack):
                 below = command.delivery_tag or opened.tag
                 tags = [tag for tag in opened.unacked if (tag <= below if command.multiple else tag == below)]
-                assert tags, "an unknown tag would close the channel"
+                assert tags or not command.delivery_tag, "an unknown tag would close the channel"
                 settled = [opened.unacked.pop(tag) for tag in tags]
                 if isinstance(command, commands.Basic.Ack):
                     self._queue.acked += settled

@@ -93,8 +93,7 @@ class History:
 
     async def router_dies(self) -> None:
         self.told += self.scene.stream.bodies
-        for link in self.queue.links:
-            link.abort()
+        self.queue.lose_connections()
         await self.leads.aclose()
         self.queue.links.clear()
         await self.leads_anew()
@@ -103,8 +102,7 @@ class History:
         """Some acks were never written; what comes back may not even say that it was delivered."""
         lost: list[Message] = [message for message in self.queue.acked if self.chance.random() < 0.5]
         self.queue.acked = [message for message in self.queue.acked if message not in lost]
-        for link in self.queue.links:
-            link.abort()
+        self.queue.lose_connections()
         self.queue.links.clear()
         flags = self.chance.random() < 0.5
         self.queue.ready = sorted([*self.queue.ready, *lost], key=lambda message: message.number)

@@ -1,73 +1,98 @@
-"""Channels of leases: a connection that holds letters, one that copies go by, and a channel for each look.
+"""Connections and channels of leases.
 
-A channel is used again once nothing is held on it. Whatever ends one gives its letters back.
+A queue has connections of its own: what ends one of them (541, say, as the broker delivers a message that it cannot
+convert) ends no lease of another queue. While a queue has fewer than PER_QUEUE of them a scan shares none with leases,
+so that a failed read ends no lease at all. A channel is used again once nothing is held on it. `control` holds no
+letter; while it lasts, the broker has not been restarted.
 """
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Coroutine
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.holder import Holder
 from dlx_router.broker.link import Link
 from dlx_router.core.dead_letter_queues import deletes, is_made
+from dlx_router.core.leases import NoRoom
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.redrive.context import TaskContext
 
-IDLE: Final = 64  # channels that are kept for the next look
+MAX_CONNECTIONS: Final = 64  # of a vhost
+PER_QUEUE: Final = 4
+IDLE_S: Final = 30.0  # then a connection that holds nothing is closed
+IDLE_CHANNELS: Final = 64  # of a connection, kept for the next scan
 QUIET_S: Final = 1.0
 TROUBLE: Final = (LinkError, ChannelClosed, TimeoutError, OSError)
 """What the broker may do to us."""
 
 
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """Of one queue. `users`: scans and leases on it."""
+
+    link: Link
+    queue: str
+    users: int = 0
+    free_since_s: float = field(default_factory=time.monotonic)
+    idle: list[Holder] = field(default_factory=list)
+
+
 class LeaseChannels:
-    """`on_lost(holder, error)`: the broker has again what it held. `epoch()` counts connections."""
+    """`on_lost(holder, error)`: the broker has again what it held. `epoch()` counts control connections."""
 
     def __init__(
         self, context: TaskContext, epoch: Callable[[], int], on_lost: Callable[[Consumer, Exception], None]
     ) -> None:
-        self.epoch = 0  # of the connection that holds now
+        self.epoch = 0  # changes where the broker may have been restarted, and may have lost acks
         self._context, self._next_epoch, self._on_lost = context, epoch, on_lost
-        self._link: Link | None = None
+        self._control: Link | None = None
         self._out: Link | None = None
         self._linking = asyncio.Lock()
+        self._connections: list[_Connection] = []
+        self._dropped: list[Link] = []  # they are being closed
+        self._of: dict[Holder, _Connection] = {}
         self._held: Counter[Holder] = Counter()
-        self._idle: list[Holder] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._in_use: InUse | None = None
         self._kept: set[str] = set()
         self._is_over = False
 
-    async def linked(self) -> Link:
-        """The connection that holds letters. LinkError: no letter is taken any more."""
+    async def control(self) -> Link:
+        """The connection that holds no letters. LinkError: no letter is taken any more."""
         async with self._linking:
             self._see_leading()
-            if self._link is None or not self._link.is_open:
-                link = self._link = await self._context.link("leases")
-                self._in_use = InUse(lambda: link, self._context.names, lambda _queue: link.abort())
+            if self._control is None or not self._control.is_open:
+                link = self._control = await self._context.link("lease control")
+                self._in_use = InUse(lambda: link, self._context.names, self._abort)
                 self._kept.clear()
                 self.epoch = self._next_epoch()
-            return self._link
+            return self._control
 
     async def keep(self, queue: str) -> None:
         """No router deletes it as an idle one: letters that are leased are none that the broker counts for that."""
         in_force = self._context.in_force()
         if deletes(in_force.policies) and is_made(queue, in_force.policies, in_force.policies_of):
-            await self.linked()
+            await self.control()
             assert self._in_use is not None
             await self._in_use.hold(queue)
             self._kept.add(queue)
 
-    async def keep_only(self, queues: Container[str]) -> None:
-        """Of the others nothing is held any more."""
+    async def tidy(self, queues: Container[str]) -> None:
+        """Hold no other queues than these, and close connections that have held nothing for some time."""
         for queue in [queue for queue in self._kept if queue not in queues]:
             self._kept.discard(queue)
             if self._in_use is not None:
                 with suppress(*TROUBLE):
                     await self._in_use.release(queue)
+        until_s = time.monotonic() - IDLE_S
+        for connection in [item for item in self._connections if not item.users and item.free_since_s < until_s]:
+            self._drop(connection)
 
     async def publishing(self) -> Link:
         """Another one: behind an alarm the broker reads no ack from a connection that publishes. LinkError."""
@@ -77,39 +102,85 @@ class LeaseChannels:
                 self._out = await self._context.link("lease copies")
             return self._out
 
-    async def holder(self, queue: str) -> Holder:
-        """A channel for a look; it holds nothing yet. `free` it once."""
-        link = await self.linked()
-        self._idle = [holder for holder in self._idle if holder.is_open]
-        if self._idle:
-            holder = self._idle.pop()
-            holder.queue = queue
-        else:
-            holder = Holder(link, queue, 0, sink=lambda _delivery, _consumer: None, on_lost=self._lost)
-            await holder.start()
-        self.hold(holder)
+    async def holder(self, queue: str, consumer_timeout_ms: int | None = None) -> Holder:
+        """A channel for a scan; it holds nothing yet. `free` it once. NoRoom, LinkError."""
+        await self.control()
+        async with self._linking:
+            self._see_leading()
+            connection = self._free(queue) or await self._opened(queue)
+            connection.users += 1
+        try:
+            holder = await self._started(connection, consumer_timeout_ms)
+        except BaseException:
+            self._unused(connection)
+            raise
+        self._of[holder] = connection
+        self._held[holder] += 1
+        return holder
+
+    def _free(self, queue: str) -> _Connection | None:
+        """The connection to use next; None: open another one."""
+        self._connections = [item for item in self._connections if item.link.is_open]
+        owned = sorted((item for item in self._connections if item.queue == queue), key=lambda item: item.users)
+        is_full = len(owned) >= PER_QUEUE or (owned and len(self._connections) >= MAX_CONNECTIONS)
+        return owned[0] if owned and (is_full or not owned[0].users) else None
+
+    async def _opened(self, queue: str) -> _Connection:
+        if len(self._connections) >= MAX_CONNECTIONS:
+            until_s = time.monotonic() - QUIET_S
+            unused = [item for item in self._connections if not item.users and item.free_since_s < until_s]
+            if not unused:
+                raise NoRoom(f"letters of {MAX_CONNECTIONS} queues are leased, which is the limit; end some leases")
+            self._drop(min(unused, key=lambda item: item.free_since_s))
+        self._connections.append(connection := _Connection(await self._context.link("leases"), queue))
+        return connection
+
+    async def _started(self, connection: _Connection, consumer_timeout_ms: int | None) -> Holder:
+        connection.idle = [holder for holder in connection.idle if holder.is_open]
+        if connection.idle:
+            return connection.idle.pop()
+        arguments = {"x-consumer-timeout": consumer_timeout_ms} if consumer_timeout_ms is not None else {}
+        holder = Holder(
+            connection.link, connection.queue, 0, sink=lambda *_: None, on_lost=self._lost, arguments=arguments
+        )
+        await holder.start()
         return holder
 
     def hold(self, holder: Holder) -> None:
         """One thing more is held on it."""
         self._held[holder] += 1
+        self._of[holder].users += 1
 
     def free(self, holder: Holder) -> None:
-        """One less; the last makes it free for another look. Not at the end: `close` gives back what it holds."""
+        """One less; the last makes it free for another scan. Not at the end: `close` gives back what it holds."""
         if self._is_over:
             return
+        connection = self._of[holder]
+        self._unused(connection)
         self._held[holder] -= 1
         if self._held[holder] > 0:
             return
-        del self._held[holder]
+        del self._held[holder], self._of[holder]
         if not holder.is_open:
             return
-        if len(self._idle) < IDLE:
-            self._idle.append(holder)
+        if len(connection.idle) < IDLE_CHANNELS:
+            connection.idle.append(holder)
         else:
-            task = asyncio.create_task(self._closed(holder))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._spawn(self._closed(holder))
+
+    def _unused(self, connection: _Connection) -> None:
+        connection.users -= 1
+        connection.free_since_s = time.monotonic()
+
+    def _drop(self, connection: _Connection) -> None:
+        self._connections.remove(connection)
+        self._dropped = [*(link for link in self._dropped if link.is_open), connection.link]
+        self._spawn(connection.link.close())
+
+    def _spawn(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def _closed(self, holder: Holder) -> None:
         """The broker keeps acks that come fast waiting in the channel, where they would be lost with it."""
@@ -117,6 +188,13 @@ class LeaseChannels:
         with suppress(*TROUBLE):
             await holder.counted()
             await holder.close()
+
+    def _abort(self, queue: str) -> None:
+        """Give back what is held of a queue that another router may delete now."""
+        self._kept.discard(queue)
+        for connection in self._connections:
+            if connection.queue == queue:
+                connection.link.abort()
 
     def _lost(self, holder: Consumer, error: Exception, _unsettled: int) -> None:
         self._on_lost(holder, error)
@@ -147,7 +225,8 @@ class LeaseChannels:
 
     @property
     def _links(self) -> list[Link]:
-        return [link for link in (self._link, self._out) if link is not None]
+        links = (self._control, self._out, *self._dropped, *(item.link for item in self._connections))
+        return [link for link in links if link is not None]
 
     async def _given_back(self, holder: Holder) -> None:
         with suppress(*TROUBLE):

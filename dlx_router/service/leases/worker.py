@@ -100,7 +100,7 @@ class LeaseWorker:
     async def receive(self, asked: Asked) -> list[Lease[HeldLetter]]:
         """Letters, the oldest first; none where none came in time. TaskError, NoRoom, NotLeader, broker's trouble."""
         self._see_working()
-        link = await self._channels.linked()
+        link = await self._channels.control()
         facts = await self._known.facts(asked.queue, version_of(link), knowing=asked.knowing)
         if asked.visibility_s > facts.longest_s:
             raise TaskError(_too_long(asked.queue, facts))
@@ -132,13 +132,18 @@ class LeaseWorker:
     async def _look(self, asked: Asked, facts: LeaseFacts, until_s: float) -> list[Lease[HeldLetter]]:
         if why := self.book.why_full(asked.by):
             raise NoRoom(why)
-        holder, leases = await self._channels.holder(asked.queue), list[Lease[HeldLetter]]()
+        holder = await self._channels.holder(asked.queue, facts.consumer_timeout_ms)
+        leases = list[Lease[HeldLetter]]()
         look = self._looks[holder] = Look(holder, asked.most, partial(self._consider, asked, facts, leases))
         self._looking[asked.queue] += 1
         is_well = False
         try:
             await look.run(until_s)
             is_well = True
+        except LinkError as error:
+            if error.is_crash:
+                raise TaskError(_unreadable(asked.queue, error)) from None
+            raise
         finally:
             self._looking[asked.queue] -= 1
             self._looks.pop(holder, None)
@@ -186,7 +191,8 @@ class LeaseWorker:
         key, delivery = key_of(letter, envelope), envelope.delivery
         lease_id = self._removed.came_back(key, self._channels.epoch, redelivered=delivery.redelivered)
         if lease_id is not None and asked.queue != self._context.names.parking:  # there it is handed out again
-            self._spawn(self._park_redelivered(Lease(lease_id, asked.by, key, 0, 0, held)))
+            self._channels.hold(held.holder)
+            self._tasks.add(self._spawn(self._park_redelivered(Lease(lease_id, asked.by, key, 0, 0, held))))
             return Meant.SEEN_TO
         if asked.holds is not None and not asked.holds(letter):
             return Meant.LEFT
@@ -241,7 +247,6 @@ class LeaseWorker:
     async def _park_redelivered(self, lease: Lease[HeldLetter]) -> None:
         """Park a letter that looks like one that a lease removed; it may be an equal one that nobody received."""
         held = lease.held
-        self._channels.hold(held.holder)
         try:
             ending = await self._removed_by(lease, Ended.PARKED, None, None)
         except Exception as error:  # noqa: BLE001 - no request waits for it, and it must not be held for ever
@@ -265,7 +270,7 @@ class LeaseWorker:
     async def extend(self, lease_id: str, visibility_s: float) -> int:
         """It ends so long from now; → when, ms since 1970. LeaseError, TaskError: the broker takes it back before."""
         held = self.book.find(lease_id).held
-        facts = await self._known.facts(held.queue, version_of(await self._channels.linked()), knowing=True)
+        facts = await self._known.facts(held.queue, version_of(await self._channels.control()), knowing=True)
         if time.monotonic() + visibility_s > held.since_s + facts.longest_s:
             raise TaskError(_too_long(held.queue, facts, f", {time.monotonic() - held.since_s:.0f} s of them are over"))
         self.book.extend(lease_id, _now_ms() + int(visibility_s * 1000))
@@ -289,7 +294,7 @@ class LeaseWorker:
                 self._expire()
             except Exception as error:  # noqa: BLE001 - or no lease would ever end again
                 self._once.warn("expire", "lease.fault", error=repr(error), fate="it is tried again")
-            await self._channels.keep_only(self.queues | {queue for queue, looks in self._looking.items() if looks})
+            await self._channels.tidy(self.queues | {queue for queue, looks in self._looking.items() if looks})
 
     def _expire(self) -> None:
         for lease in self.book.due(_now_ms()):
@@ -313,6 +318,7 @@ class LeaseWorker:
 
     def _lost(self, holder: Consumer, error: Exception) -> None:
         """The broker has them again."""
+        self._known.learn(holder.queue, error)
         for lease in self.book:
             if lease.held.holder is holder and not lease.is_busy:
                 self._ended(lease, Ended.LOST)
@@ -340,10 +346,19 @@ class LeaseWorker:
             log.error("lease.fault", error=repr(error), fate="the letter is leased as before, or back in its queue")
 
 
+def _unreadable(queue: str, error: LinkError) -> str:
+    return (
+        f"queue {queue!r} cannot be read: RabbitMQ crashed as it delivered a message of it, one that came by AMQP 1.0, "
+        f"say, and has no form in AMQP 0-9-1. Each further read counts as a failed delivery of the messages beside it, "
+        f"so move that message first, by a client of AMQP 1.0 ({error})"
+    )
+
+
 def _too_long(queue: str, facts: LeaseFacts, over: str = "") -> str:
     return (
         f"visibility: a letter of {queue!r} can be held for {facts.longest_s} s{over}, then the broker takes it back; "
-        "from RabbitMQ 3.12 on a policy with consumer-timeout lets it be longer, where MANAGEMENT_URL is set"
+        "raise consumer_timeout in rabbitmq.conf, or from 3.12 on by a policy with consumer-timeout, where "
+        "MANAGEMENT_URL is set"
     )
 
 
