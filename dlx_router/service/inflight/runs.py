@@ -6,6 +6,7 @@ to one (returned, nacked, asked for, in doubt) happens to the job that is made o
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core import record as records
-from dlx_router.core.letter import ID_BODY_BYTES
+from dlx_router.core.letter import PLAIN_BODY_BYTES
 from dlx_router.core.record import CRC32, END, SIZE
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.encoding import string
@@ -192,7 +193,7 @@ def _write(
         digest, mac = new_id(), new_mac()
         digest.update(header[rest_at])
         digest.update(headers)
-        digest.update(body if size <= ID_BODY_BYTES else memoryview(body)[:ID_BODY_BYTES])
+        digest.update(body if size <= PLAIN_BODY_BYTES else sha256(body).digest())
         letter_id, checksum = digest.hexdigest(), str(crc32(body))
         message_id = "" if message_id_at is None else string(str(header[message_id_at], "utf-8", "surrogateescape"))
         payload = f"{message_id}{behind_id}{letter_id}{CRC32}{checksum}{size_text}".encode()
