@@ -42,6 +42,8 @@ class Facts:
     declaration: Declaration | None = None  # it came as a declared death; then `deaths` is empty
     error: Mapping[str, Any] | None = None  # that headers of other clients tell
     rests: bool = False  # nothing has died since the record was written
+    serial: int | None = None  # of this delivery; a letter without one in its record takes it
+    redelivered: bool = False
 
 
 def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], str]) -> Letter:
@@ -147,6 +149,8 @@ def _new(facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_o
         first_death_ms=min(map(_time, deaths)) * 1000 if deaths else facts.now_ms,
         last_death_ms=facts.now_ms,
         parent=None if copied is None else copied.id,
+        serial=facts.serial,
+        possible_copy=facts.redelivered,
         error=facts.error,
         header=facts.header,
         body=facts.body,
@@ -223,6 +227,8 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
         first_death_ms=record.first_death_ms,
         last_death_ms=facts.now_ms if fresh else record.last_death_ms,
         parent=record.parent,
+        serial=facts.serial if record.serial is None else record.serial,
+        possible_copy=record.serial is None,
         error=(facts.error if fresh else None) or record.error,
         shadowed=dict(record.shadowed) if record.shadowed is not None else None,
         known_before=back,

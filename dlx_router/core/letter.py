@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from dlx_router.core.value import value
 
 PLAIN_BODY_BYTES: Final = 4096  # a longer body is hashed by SHA-256 first: twice as fast where the processor has it
+FIRST_SERIAL: Final = 1 << 40  # smaller serials count equal letters that one import found
+SERIALS_OF_A_CHANNEL: Final = 1 << 32
 _lengths: Final = Struct(">7Q").pack
 
 
@@ -107,6 +109,8 @@ class Letter:
     content_type: str = ""
     size: int = 0  # of the body, in bytes
     more: Mapping[str, Any] | None = None  # of the record, and unknown to this version
+    serial: int | None = None  # tells it from messages that are equal byte for byte; None: of an older router
+    possible_copy: bool = False  # the serial is new, but an earlier session may have handled this very message
 
 
 def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that the docs list

@@ -166,6 +166,7 @@ def _remembered(  # noqa: PLR0913 - what differs between a decision and a redriv
         target=target,
         since_ms=since_ms,
         wait_ms=wait_ms,
+        serial=letter.serial,
         more=letter.more,
     )
 

@@ -21,7 +21,8 @@ ID_HEADER: Final = "dlx-router-id"
 TOWARDS_CONSUMERS_BYTES: Final = 1024
 AT_REST_BYTES: Final = 8192
 _MAC_BYTES: Final = 41
-CRC32: Final = '","digest":{"crc32":'
+SERIAL: Final = '","serial":'
+CRC32: Final = ',"digest":{"crc32":'
 SIZE: Final = ',"size":'
 END: Final = "}"
 _EMPTY_ID: Final = '"message_id":""'
@@ -68,6 +69,7 @@ class Record:
     since_ms: int | None = None  # first death since the last redrive, where that is not first_death_ms
     wait_ms: int | None = None  # what was left of its wait when it went into its rung
     declared: Declared | None = None
+    serial: int | None = None
     more: Mapping[str, Any] | None = None  # members that a newer version wrote: carried, as long as there is room
 
     def is_about(self, *, crc32: int, size: int, message_id: str | None) -> bool:
@@ -164,6 +166,7 @@ def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, 
         rest=parent + rest,
         crc32=record.crc32,
         size=record.size,
+        serial=record.serial,
     )
 
 
@@ -178,6 +181,7 @@ def assembled(  # noqa: PLR0913 - the document's parts, written in one place for
     props: str,
     crc32: int,
     size: int,
+    serial: int | None,
     rest: str = "",
     wait_ms: int | None = None,
 ) -> str:
@@ -188,9 +192,10 @@ def assembled(  # noqa: PLR0913 - the document's parts, written in one place for
     due = "" if due_ms is None else f'"due_ms":{due_ms},'
     if wait_ms is not None:
         due += f'"wait_ms":{wait_ms},'
+    own_serial = '"' if serial is None else f"{SERIAL}{serial}"
     return (
         f'{{"v":{VERSION},{standing_part}{due}"first_death_ms":{first_ms},"last_death_ms":{last_ms},'
-        f"{deaths_part}{rest}{props}{_ID}{_string(letter_id)[1:-1]}{CRC32}{crc32}{SIZE}{size}{END}}}"
+        f"{deaths_part}{rest}{props}{_ID}{_string(letter_id)[1:-1]}{own_serial}{CRC32}{crc32}{SIZE}{size}{END}}}"
     )
 
 
@@ -207,8 +212,8 @@ def run_of(  # noqa: PLR0913 - as `assembled`
 ) -> tuple[bytes, str]:
     """What `assembled` writes for letters that differ in message id, id and content: before and behind the first.
 
-    Behind that come the id, `CRC32`, the checksum, `SIZE`, the size, and `END`, as a document ends that is to be
-    signed. `props`: of a letter whose message id, where they have one, is empty.
+    Behind that come the id, `SERIAL`, the serial, `CRC32`, the checksum, `SIZE`, the size, and `END`, as a document
+    ends that is to be signed. `props`: of a letter whose message id, where they have one, is empty.
     """
     text = assembled(
         "",
@@ -221,8 +226,9 @@ def run_of(  # noqa: PLR0913 - as `assembled`
         props=props,
         crc32=0,
         size=0,
+        serial=None,
     )
-    text = text[: -len(f"{CRC32}0{SIZE}0{END}}}")]
+    text = text[: -len(f'"{CRC32}0{SIZE}0{END}}}')]
     if not has_id:
         return text.encode(), ""
     at = text.rindex(_EMPTY_ID) + len(_EMPTY_ID)

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, Final
 
+from dlx_router.core.letter import FIRST_SERIAL, SERIALS_OF_A_CHANNEL
 from dlx_router.index import comments, revisions, rows
 from dlx_router.index.comments import Comment
 from dlx_router.index.counted import Counted
@@ -22,11 +23,12 @@ from dlx_router.telemetry.wall_clock import wall_ms
 _EDITED: Final = "edited"
 _LAST_MS: Final = 6  # of a letter's own columns
 MAX_STEPS: Final = 500  # of one letter; the oldest go, the first stays
-_INSERT: Final = "INSERT INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = f"INSERT INTO letters VALUES ({', '.join('?' * 18)})"
 _UPDATE: Final = (
     "UPDATE letters SET grp = ?, place = ?, state = ?, reason = ?, cause = ?, policy = ?, attempts = ?, redrives = ?,"
     " first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ? WHERE number = ?"
 )
+_IDENTIFY: Final = "UPDATE letters SET serial = ?, copies = ? WHERE number = ?"
 _STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)"
 _FATE: Final = (
     "kind, source, reason, cause, attempts, redrives, tries, policy, revision, exchange, routing_key,"
@@ -35,8 +37,8 @@ _FATE: Final = (
 _FIND: Final = "INSERT INTO found (rowid, text) VALUES (?, ?)"
 _UNFIND: Final = "INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)"
 _KNOWN: Final = (
-    "SELECT id, queue, number, grp, place, state, text, shared, last_ms, redrives, attempts FROM letters"
-    " JOIN events ON letter = number WHERE number IN (SELECT value FROM json_each(?))"
+    "SELECT id, queue, number, grp, place, state, text, shared, serial, copies, last_ms, redrives, attempts"
+    " FROM letters JOIN events ON letter = number WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number"
 )
 _ENDS: Final = frozenset({"discarded", "retired"})  # of this copy nothing else follows, whatever clocks say
 
@@ -44,23 +46,27 @@ _ENDS: Final = frozenset({"discarded", "retired"})  # of this copy nothing else 
 class _Letter:
     """One that the transaction is about. `before`: its group, place and state in the file, where it stands there.
 
-    `moment`: time, redrives and attempts of the event that says so.
+    `moment`: time, redrives and attempts of the event that says so. `copies`: how often this very message may have been
+    handled besides, by sessions that ended before they had acked it; then `is_renamed`, by its newest serial.
     """
 
     __slots__ = (
-        "before", "body", "comments", "found", "line", "moment", "notes", "number", "own", "shared", "steps", "text",
-        "where",
+        "before", "body", "comments", "copies", "found", "is_renamed", "line", "moment", "notes", "number", "own",
+        "serial", "shared", "steps", "text", "where",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - columns of the file, in their order
         self,
         number: int,
         before: tuple[int, int, str] | None = None,
         text: str | None = None,
         shared: int | None = None,
+        serial: int | None = None,
+        copies: int = 0,
         moment: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         self.number, self.before, self.found, self.shared = number, before, text, shared
+        self.serial, self.copies, self.is_renamed = serial, copies, False
         self.where: tuple[int, int, str] | None = before
         self.moment = moment
         self.text, _, self.notes = (text or "").partition(comments.MARK)
@@ -77,6 +83,16 @@ class _Letter:
         our clock holds until the next event.
         """
         return moment[0] < self.moment[0] <= wall_ms() and moment[1:] <= self.moment[1:]
+
+    @property
+    def is_lying(self) -> bool:
+        """Whether it is in a queue, until somebody does something."""
+        return self.where is not None and self.where[2] in LYING
+
+    def rename(self, serial: int) -> None:
+        """Take the serial of a later handling of what may be the same message."""
+        self.copies += self.serial is not None and self.serial >= FIRST_SERIAL
+        self.serial, self.is_renamed = serial, True
 
     def read(self, body: Body | None, text: str, *, is_new: bool) -> None:
         """Keep the body and the words of an event; a later one without the body says less, not other."""
@@ -129,8 +145,8 @@ class Letters:
         self._fate_rows = Counted(connection, "fates", _FATE)
         self._decided = revisions.Decided(connection)
         self._asked: set[str] = set()
-        self._letters: dict[tuple[str, int], _Letter] = {}
-        self._touched: dict[tuple[str, int], _Letter] = {}
+        self._letters: dict[tuple[str, int], dict[int | None, _Letter]] = {}  # by id and failed queue, and serial
+        self._touched: dict[int, tuple[tuple[str, int], _Letter]] = {}  # by number
         self._long: list[int] = []
         self._fates: dict[int, _Fate] = {}
         self._next = 0
@@ -140,11 +156,14 @@ class Letters:
         asked = {*letter_ids} - self._asked
         self._asked |= asked
         numbers = json.dumps(self._keys.numbers([rows.key_of(letter_id) for letter_id in asked]))
-        for letter_id, queue, number, group, place, state, text, shared, *moment in self._do(_KNOWN, (numbers,)):
+        for letter_id, queue, number, group, place, state, text, shared, serial, copies, *moment in self._do(
+            _KNOWN, (numbers,)
+        ):
             if letter_id in asked:  # another one may have the same key
                 last_ms, redrives, attempts = moment
                 where, when = (group, place, state), (last_ms, redrives, attempts)
-                self._letters[letter_id, queue] = _Letter(number, where, text, shared, when)
+                letter = _Letter(number, where, text, shared, serial, copies, when)
+                self._letters.setdefault((letter_id, queue), {})[serial] = letter
 
     def take(self, vhost: str, event: Event, line: bytes | Row, signature: str) -> None:
         """An event about a letter, as the line or row that told it; no line: it was imported.
@@ -157,32 +176,65 @@ class Letters:
         if event.id not in self._asked:
             self.recall([event.id])
         name = event.id, fate.queue
-        letter = self._letters.get(name)
+        known = self._letters.get(name, {})
+        if known and not line and sum(letter.is_lying for letter in known.values()) > (event.serial or 0):
+            return  # an import found no more equal letters than are known to lie
+        letter = self._which(name, known, event)
         if letter is not None:
             step = self._step_of(letter, event, step, is_imported=not line)
             if not step:
                 return
+        elif any(other.copies and self._has_step(other, step, event.ts_ms) for other in known.values()):
+            return  # told twice, and before it was handled once more
         if shared.kind in rows.STEPS:
             if letter is not None:  # else nothing is known of where it is
                 self._lease(vhost, letter, event, step, signature)
-                self._touched[name] = letter
+                self._touch(name, letter)
             return
         before, body = None if letter is None else letter.where, event.body
         kept = line if isinstance(line, Row) else rows.without_body(line, event.own) if line else None
         group = self._group(vhost, fate, event) if before is None or fate.died else before[0]
         moment = event.ts_ms, shared.columns[4], shared.columns[3]
         if letter is None:
-            letter = self._new(name)
+            letter = self._new(name, event.serial)
         elif event.ts_ms < letter.moment[0] and fate.state not in _ENDS and letter.is_newer_than(moment):
-            self._touched[name] = letter
+            self._touch(name, letter)
             self._keep_step(letter, fate, event, step, signature)  # it came from another router's memory, say
             return
         letter.moment = moment
         letter.read(body, event.text, is_new=before is None)
         state = fate.state or (_EDITED if before is None else before[2])
         letter.where, letter.own, letter.line = (group, fate.place, state), shared.columns + event.columns, kept
-        self._touched[name] = letter
+        self._touch(name, letter)
         self._keep_step(letter, fate, event, step, signature)
+
+    def _touch(self, name: tuple[str, int], letter: _Letter) -> None:
+        self._touched[letter.number] = name, letter
+
+    def _which(self, name: tuple[str, int], known: dict[int | None, _Letter], event: Event) -> _Letter | None:
+        """The letter of an event, of those that are equal; None: it is not known yet.
+
+        Where the serial is new and the message was delivered before, it may be a letter that has none of a router, or
+        one that an earlier session handled and did not ack; of several such that is not known, and each counts.
+        """
+        letter, serial = known.get(event.serial), event.serial
+        if letter is not None or not known:
+            return letter
+        if serial is None:  # an older router's word
+            return next((other for other in known.values() if other.is_lying), next(iter(known.values())))
+        if not event.possible_copy:
+            return None
+        unnamed = [other for at, other in known.items() if at is None or at < FIRST_SERIAL]
+        letter = next((other for other in unnamed if other.is_lying), next(iter(unnamed), None))
+        if letter is None and len(known) == 1:
+            letter = next(iter(known.values()))
+            letter = letter if abs((letter.serial or 0) - serial) > SERIALS_OF_A_CHANNEL else None
+        if letter is not None:
+            del known[letter.serial]
+            letter.rename(serial)
+            known[serial] = letter
+            self._touch(name, letter)
+        return letter
 
     def _step_of(self, letter: _Letter, event: Event, step: str, *, is_imported: bool) -> str:
         """By which name the step is kept; "": the letter is imported, and known better, or it was told twice."""
@@ -204,11 +256,11 @@ class Letters:
         name = note.letter, self._numbers.queue(vhost, note.queue)
         if note.letter not in self._asked:
             self.recall([note.letter])
-        letter = self._letters.get(name)
+        letter = next(iter(self._letters.get(name, {}).values()), None)
         if letter is not None:
             letter.comments.append(note)
             letter.notes = comments.with_note(letter.notes, note.text)
-            self._touched[name] = letter
+            self._touch(name, letter)
 
     def _lease(self, vhost: str, letter: _Letter, event: Event, step: str, signature: str) -> None:
         """A step on its way, which changes nothing about where it is."""
@@ -236,11 +288,12 @@ class Letters:
             numbers.died(number, event.ts_ms)
         return number
 
-    def _has_step(self, known: _Letter, step: str) -> bool:
+    def _has_step(self, known: _Letter, step: str, ts_ms: int | None = None) -> bool:
+        """Whether it has that step; `ts_ms`: of that time."""
         if step in known.steps:
-            return True
-        there = "SELECT 1 FROM steps WHERE letter = ? AND step = ?"
-        return known.before is not None and self._do(there, (known.number, step)).fetchone() is not None
+            return ts_ms in {None, known.steps[step][0]}
+        there = "SELECT 1 FROM steps WHERE letter = ? AND step = ? AND ts_ms = coalesce(?, ts_ms)"
+        return known.before is not None and self._do(there, (known.number, step, ts_ms)).fetchone() is not None
 
     def _came_again(self, known: _Letter, event: Event, step: str) -> bool:
         """Whether it lies once more after it had left: an equal message without x-death has the ids of the one before.
@@ -264,22 +317,27 @@ class Letters:
     def _first(self, what: str, known: _Letter, *values: str) -> int:
         return int(self._do(f"SELECT {what}", (known.number, *values)).fetchone()[0])
 
-    def _new(self, name: tuple[str, int]) -> _Letter:
+    def _new(self, name: tuple[str, int], serial: int | None) -> _Letter:
         if not self._next:
             self._next = self._do("SELECT coalesce(max(number), 0) + 1 FROM letters").fetchone()[0]
-        letter = self._letters[name] = _Letter(self._next)
+        letter = self._letters.setdefault(name, {})[serial] = _Letter(self._next, serial=serial)
         self._next += 1
         return letter
 
     def write(self) -> None:
         """All that was taken."""
-        new = [item for item in self._touched.items() if item[1].before is None]
-        old = [letter for letter in self._touched.values() if letter.before is not None and letter.own]
-        self._many(_INSERT, [(a.number, name, queue, *(a.where or ()), *a.own) for (name, queue), a in new])
+        new = [item for item in self._touched.values() if item[1].before is None]
+        touched = [letter for _, letter in self._touched.values()]
+        old = [letter for letter in touched if letter.before is not None and letter.own]
+        self._many(
+            _INSERT,
+            [(a.number, name, queue, *(a.where or ()), *a.own, a.serial, a.copies) for (name, queue), a in new],
+        )
         self._keys.add([(rows.key_of(name), letter.number) for (name, _), letter in new])
         self._many(_UPDATE, [(*(letter.where or ()), *letter.own, letter.number) for letter in old])
+        renamed = [letter for letter in touched if letter.before is not None and letter.is_renamed]
+        self._many(_IDENTIFY, [(letter.serial, letter.copies, letter.number) for letter in renamed])
         self._write_texts([letter for _, letter in new], old)
-        touched = self._touched.values()
         self._write_comments()
         self._write_steps()
         bodies = [(letter.number, *letter.body) for letter in touched if letter.body is not None]
@@ -293,7 +351,7 @@ class Letters:
         self._clear()
 
     def _write_comments(self) -> None:
-        noted = [letter for letter in self._touched.values() if letter.comments]
+        noted = [letter for _, letter in self._touched.values() if letter.comments]
         self._many(comments.INSERT, [comment.row(letter.number) for letter in noted for comment in letter.comments])
         others = [
             letter
@@ -316,7 +374,7 @@ class Letters:
         self._decided.write(counts)
         steps = [
             (letter.number, step, ts_ms, fate.number, due_ms, signature, fate.number if fate.is_sent else None)
-            for letter in self._touched.values()
+            for _, letter in self._touched.values()
             for step, (ts_ms, fate, due_ms, signature) in letter.steps.items()
         ]
         self._many(_STEP, steps)

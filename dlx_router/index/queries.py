@@ -24,7 +24,8 @@ _NEWEST: Final = (  # of the events that say what became of the letter: what `co
 LETTER: Final = (
     'letters.number, letters.id, queues.vhost, queues.name AS failed_queue, groups.id AS "group", letters.state,'
     " letters.reason, letters.cause, letters.policy, letters.attempts, letters.redrives, letters.first_ms,"
-    " letters.last_ms, letters.due_ms, letters.size, letters.message_id, places.exchange, places.routing_key"
+    " letters.last_ms, letters.due_ms, letters.size, letters.message_id, letters.serial, letters.copies"
+    ", places.exchange, places.routing_key"
     f", {_SENT.format('exchange')}, {_SENT.format('routing_key')}"
     f", {_NEWEST}"
 )

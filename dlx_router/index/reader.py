@@ -22,6 +22,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 LIMIT_S: Final = 3.0
 MOST_PLACES: Final = 20_000  # by failed queue
+MOST_EQUAL: Final = 100  # entries of one id are shown
 OLDEST: Final = 100  # of a place, to find the oldest among
 SORTS: Final = {
     "last": "last_ms",
@@ -61,14 +62,19 @@ class Reader:
             return [letter_told(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit, oldest=oldest))]
 
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
-        """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
+        """All that is known of the letter: an entry for each failed queue that it died in, and each equal message.
+
+        The first MOST_EQUAL of them.
+        """
         with self._asking() as ask:
             rows = ask(
-                f"SELECT {LETTER} FROM letters{JOINS} WHERE letters.number IN ({SOUGHT}) AND letters.id = :id",
+                f"SELECT {LETTER} FROM letters{JOINS} WHERE letters.number IN ({SOUGHT}) AND letters.id = :id"
+                " ORDER BY letters.number",
                 {"key": key_of(letter_id), "id": letter_id},
             ).fetchall()
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
-            return [whole_letter(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
+            wanted = [row for row in seen if failed_queue in {None, row["failed_queue"]}]
+            return [whole_letter(ask, row) for row in wanted[:MOST_EQUAL]]
 
     def groups(  # noqa: PLR0913 - each is a filter
         self,

@@ -50,10 +50,11 @@ _SEARCHED_PROPS: Final = ("message_id", "correlation_id", "type", "app_id", "rep
 _SHARED_BYTES: Final = 4096
 _NOTHING: Final[Mapping[str, Any]] = {}
 _HEAD: Final = re.compile(rb'\{"v":[012],"event_id":"[\w-]+","id":"(\w+)",(?="kind":)')
-_OWN_NAMES: Final = """v event_id id ts_ms draw due_ms first_death_ms last_death_ms props digest headers body_values
- redacted error body_mode body_sha256 body lease"""
+_OWN_NAMES: Final = """v event_id id serial possible_copy ts_ms draw due_ms first_death_ms last_death_ms props digest
+ headers body_values redacted error body_mode body_sha256 body lease"""
 _OWN: Final = frozenset(_OWN_NAMES.split())
-_MORE_NAMES: Final = "draw headers body_values redacted error body_mode body_sha256 body parent since_ms lease"
+_MORE_NAMES: Final = """draw headers body_values redacted error body_mode body_sha256 body parent since_ms lease
+ serial possible_copy"""
 _OF_A_ROW: Final = frozenset(_MORE_NAMES.split())  # what a row of ours may have further: none is said by the row itself
 _BESIDE: Final = frozenset({"v", "props", "body_mode"})  # of a row's own, which its shared line may say beforehand
 _VERSIONS: Final = frozenset({0, 1, 2})
@@ -100,7 +101,7 @@ class Event(NamedTuple):
     `shared`: None: it is about no letter, and only `own` and `ts_ms` are said. `own`: members that are not shared (or
     all of them; of a row the further ones only). `step` tells it from the others of its letter. `columns`: of
     `letters`, from `first_ms` on. `text`: what a letter is found by: its ids, keys, error, the values that the journal
-    shows, and the start of its body.
+    shows, and the start of its body. `serial` tells the letter from messages that are equal byte for byte.
     """
 
     id: str
@@ -111,6 +112,8 @@ class Event(NamedTuple):
     columns: tuple[int, int, int | None, int, str | None] = (0, 0, None, 0, None)
     text: str = ""
     body: Body | None = None
+    serial: int | None = None
+    possible_copy: bool = False
 
 
 def event_of(line: bytes | Row) -> Event:
@@ -158,7 +161,8 @@ def _of_row(row: Row) -> Event | None:
     columns = ts_ms - first, ts_ms, None if due is None else ts_ms + due, size, _message_id(props)
     body = body_of(more, props) if more else None
     step = named(step.rpartition("-")[2])
-    return Event(named(letter), shared, more, ts_ms, step, columns, _text(shared, props, more, body), body)
+    text = _text(shared, props, more, body)
+    return Event(named(letter), shared, more, ts_ms, step, columns, text, body, *_serial(more))
 
 
 def _of_letter(letter: str, shared: Shared, own: Mapping[str, Any]) -> Event:
@@ -169,7 +173,12 @@ def _of_letter(letter: str, shared: Shared, own: Mapping[str, Any]) -> Event:
     columns = first_ms, ts_ms, due_ms, whole(digest.get("size")) if digest else 0, _message_id(props)
     body = body_of(own, props)
     step = named(own["event_id"].rpartition("-")[2])
-    return Event(letter, shared, own, ts_ms, step, columns, _text(shared, props, own, body), body)
+    return Event(letter, shared, own, ts_ms, step, columns, _text(shared, props, own, body), body, *_serial(own))
+
+
+def _serial(own: Mapping[str, Any]) -> tuple[int | None, bool]:
+    serial = own.get("serial")
+    return serial if serial is None else whole(serial), own.get("possible_copy") is True
 
 
 def _message_id(props: Mapping[str, Any]) -> str | None:

@@ -12,7 +12,7 @@ from typing import Final
 from dlx_router.index.rows import key_of
 
 APPLICATION_ID: Final = 0x646C7872  # "dlxr"
-VERSION: Final = 7  # another layout is made anew from the journal
+VERSION: Final = 8  # another layout is made anew from the journal
 MERGED: Final = 8  # segments of `found` on one level become one: fewer would be written again and again
 FILE_NAME: Final = "index.sqlite"
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -40,7 +40,7 @@ CREATE TABLE groups (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, queue 
 CREATE TABLE letters (number INTEGER PRIMARY KEY, id TEXT NOT NULL, queue INTEGER NOT NULL,
     grp INTEGER NOT NULL, place INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT, cause TEXT, policy TEXT,
     attempts INTEGER, redrives INTEGER, first_ms INTEGER, last_ms INTEGER, due_ms INTEGER, size INTEGER,
-    message_id TEXT);
+    message_id TEXT, serial INTEGER, copies INTEGER NOT NULL);
 CREATE INDEX letters_group ON letters (grp, state);
 CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, fate INTEGER NOT NULL, due_ms INTEGER,
     signature TEXT NOT NULL, sent INTEGER, PRIMARY KEY (letter, step)) WITHOUT ROWID;

@@ -9,7 +9,7 @@ _COPIES: Final = (  # of a letter, in whichever failed queues
     "SELECT copy.number FROM letters AS one JOIN letters AS copy ON copy.id = one.id AND copy.number IN"
     " (SELECT letter FROM keys WHERE key = key_of(one.id)"
     " UNION ALL SELECT letter FROM new_keys WHERE key = key_of(one.id))"
-    " WHERE one.number = sent.letter"
+    " WHERE one.number = sent.letter AND copy.serial IS one.serial"
 )
 
 

@@ -26,9 +26,12 @@ KIND_OF: Final = {
     Action.RELEASE: "released",
     Action.RETIRE: "retired",
 }
+ROW_SERIAL: Final = '"serial":'
+ROW_END: Final = "}]\n"
 NO_BODY: Final = '"body_mode":"none"'
 DETAIL_CHARS: Final = 500
 _SHARED_DEATHS: Final = 8  # longer histories are one letter's own and too large to be kept
+POSSIBLE_COPY: Final = '"possible_copy":true,'
 _START: Final = f'{{"v":{VERSION},"event_id":"'
 
 
@@ -79,6 +82,8 @@ class Fragments(NamedTuple):
         props: Properties | None = None,
         due_ms: int | None = None,
         draw: float | None = None,
+        serial: int | None = None,
+        possible_copy: bool = False,
         extra: str = NO_BODY,
     ) -> bytes:
         """One whole line, its end included. `ts_ms`, `draw`: what decide() was given; `extra`: as `disclosed`."""
@@ -87,6 +92,8 @@ class Fragments(NamedTuple):
         due = "" if due_ms is None else f'"due_ms":{due_ms},'
         if draw is not None:
             due = f'"draw":{draw!r},{due}'
+        if serial is not None:
+            due = f'{POSSIBLE_COPY if possible_copy else ""}"serial":{serial},{due}'
         own, rest = ("", "") if props is None else properties(props)
         prop_text = f'"props":{{{own}{"," if own and rest else ""}{rest}}},' if own or rest else ""
         return (
@@ -107,6 +114,8 @@ class Fragments(NamedTuple):
         props: Properties | None = None,
         due_ms: int | None = None,
         draw: float | None = None,
+        serial: int | None = None,
+        possible_copy: bool = False,
         extra: str = NO_BODY,
     ) -> Entry:
         """The same event, for a message in format 2: what it shares with others, and its row. See docs/journal.md."""
@@ -116,6 +125,8 @@ class Fragments(NamedTuple):
             more = f'{more}"draw":{draw!r},'
         if extra is not NO_BODY:
             more = f"{more}{extra},"
+        if serial is not None:
+            more = f'{more}{POSSIBLE_COPY if possible_copy else ""}"serial":{serial},'
         due = "null" if due_ms is None else due_ms - ts_ms
         end = f",{{{more[:-1]}}}" if more else ""
         return (ruled, asked, common, rest), (
@@ -126,16 +137,16 @@ class Fragments(NamedTuple):
     def rows(self, ts_ms: int, *, first_ms: int, last_ms: int, due_ms: int | None) -> tuple[str, str, str, str]:
         """As `entry`, of letters that differ in id, content and their own properties: before, between and behind those.
 
-        The order is id, checksum and size with a comma between, and the properties.
+        The order is id, checksum and size with a comma between, the properties, `POSSIBLE_COPY` where it is one, and
+        `ROW_SERIAL`, the serial, `ROW_END`.
         """
         step, _, more, _, (_, _, times) = self
         due = "null" if due_ms is None else due_ms - ts_ms
-        end = f",{{{more[:-1]}}}" if more else ""
         return (
             ',"',
             f'","{step}",{ts_ms},{due},{ts_ms - first_ms},{ts_ms - last_ms},',
             f",{times},{{",
-            f"}}{end}]\n",
+            f"}},{{{more}",
         )
 
     def shared(self, props: Properties) -> Shared:

@@ -40,7 +40,14 @@ FINAL_KINDS: Final = frozenset({"dead_lettered", "parked", "quarantined", "disca
 FIELDS: Final = (
     Field("v", "int", f"version of this table, {VERSION}; readers accept one more or less"),
     Field("event_id", "string", "the same for a decision that is repeated after a crash; see below"),
-    Field("id", "string", "letter id; with `failed_queue` the key of a letter"),
+    Field("id", "string", "letter id; with `failed_queue` and `serial` the key of a letter"),
+    Field("serial", "int", "tells the letter from others that are equal byte for byte; see below", "it has one"),
+    Field(
+        "possible_copy",
+        "bool",
+        "the message had no record and was delivered before: the journal may know it by another serial",
+        "true",
+    ),
     Field("kind", "string", "what was decided; see above"),
     Field("observed", "bool", "`run --observe` decided it: nothing was done", "true"),
     Field("router_id", "string", "the router process"),

@@ -17,6 +17,7 @@ from dlx_router.core.record import (
     AT_REST_BYTES,
     CRC32,
     END,
+    SERIAL,
     SIZE,
     TOWARDS_CONSUMERS_BYTES,
     Record,
@@ -45,6 +46,7 @@ naturals = st.integers(0, 2**63)
 records = st.builds(
     Record,
     id=st.text("0123456789abcdef", min_size=32, max_size=32),
+    serial=st.none() | naturals,
     state=st.sampled_from(["retrying", "dead", "parked", "held"]),
     vhost=amqp_text,
     failed_queue=amqp_text,
@@ -190,13 +192,15 @@ def test_a_record_is_read_in_whatever_order_its_members_stand(original: Record, 
 @given(
     records,
     st.lists(
-        st.tuples(st.text("0123456789abcdef", max_size=32), amqp_text, naturals, naturals), min_size=1, max_size=3
+        st.tuples(st.text("0123456789abcdef", max_size=32), amqp_text, naturals, naturals, naturals),
+        min_size=1,
+        max_size=3,
     ),
     st.booleans(),
     st.none() | naturals,
 )
 def test_what_letters_of_a_run_share_and_their_own_make_the_record_of_each(
-    shared: Record, own: list[tuple[str, str, int, int]], has_id: bool, wait_ms: int | None
+    shared: Record, own: list[tuple[str, str, int, int, int]], has_id: bool, wait_ms: int | None
 ) -> None:
     """`error` and all else that is rare goes no short way."""
     shared = replace(
@@ -215,11 +219,11 @@ def test_what_letters_of_a_run_share_and_their_own_make_the_record_of_each(
         props=properties_of("" if has_id else None, user, expires, shared_props.priority, shared_props.delivery_mode),
         has_id=has_id,
     )
-    for letter_id, message_id, crc32, size in own:
+    for letter_id, message_id, serial, crc32, size in own:
         text = json.dumps(message_id) if has_id else ""
-        document = f"{before.decode()}{text}{behind}{letter_id}{CRC32}{crc32}{SIZE}{size}{END}}}"
+        document = f"{before.decode()}{text}{behind}{letter_id}{SERIAL}{serial}{CRC32}{crc32}{SIZE}{size}{END}}}"
         props = shared_props._replace(message_id=message_id if has_id else None)
-        single = replace(shared, id=letter_id, props=props, crc32=crc32, size=size)
+        single = replace(shared, id=letter_id, props=props, serial=serial, crc32=crc32, size=size)
         assert sign(document.encode(), KEY) == encode(single, KEY, ENORMOUS)
 
 

@@ -38,8 +38,11 @@ def batches(count: int, seed: int = 1, vhost: str = "/") -> Iterator[bytes]:
         own = props(message_id=b"m-%d" % number, correlation_id=b"c-%d" % (number % 1000))
         extra = f'"error":{json.dumps(error)},"body_mode":"none"'
         ruled = fragments(dead, RULING)
-        times = {"first_ms": NOW, "last_ms": NOW}
-        batch.add(ruled.entry(dead.id, NOW + number, **times, crc32=7, size=3, props=own, extra=extra))
+        batch.add(
+            ruled.entry(
+                dead.id, NOW + number, first_ms=NOW, last_ms=NOW, crc32=7, size=3, serial=number, props=own, extra=extra
+            )
+        )
         if batch.events == BATCH:
             batch.close()
             yield batch.body

@@ -48,6 +48,8 @@ class Letter(BaseModel):
     due_ms: int | None
     size: int
     message_id: str | None
+    serial: int | None = Field(None, description="Tells it from messages that are equal byte for byte.")
+    copies: int = Field(0, description="So many more copies of it there may be: a router was killed as it handled it.")
     target: Target | None
     sent_to: Target | None  # where the last redrive sent it, as long as it did not come back
     outcome: Outcome | None  # did it help: recovered, open (too early to say), or how it ended; see docs/operate.md

@@ -55,7 +55,7 @@ class Decider:
         """
         job = Job(consumer, delivery, started_s, self.in_force)
         route = compiled.find(job, place)
-        if route is not None and compiled.write(job, route, place.key, self._journal, known):
+        if route is not None and compiled.write(job, route, place, self._journal, known):
             job.route, job.action, job.resource = route, route.action, route.resource
             self._metrics.decisions[route.decided] += 1
             return job
@@ -86,7 +86,7 @@ class Decider:
             resource = mould.route.resource
             return mould if resource is None or known is None or known.get(resource) == resource[1] else None
 
-        written = runs.written(find, deliveries[at:] if at else deliveries, place.key, outlet, clock.CLOCK.now_ms())
+        written = runs.written(find, deliveries[at:] if at else deliveries, place, outlet, clock.CLOCK.now_ms())
         if written is not None:
             written.batches[:] = self._journal.record_run(written.entries)
             for decided, count in written.decided().items():

@@ -1,6 +1,7 @@
 """Events: what was decided → the event in the journal for which the source waits."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from zlib import crc32
 
 from dlx_router.core.letter import Letter, letter_id
@@ -38,6 +39,8 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
         props=envelope.props if envelope is not None else None,
         due_ms=job.copy.record.due_ms if job.copy is not None else None,
         draw=job.draw,
+        serial=letter.serial,
+        possible_copy=letter.possible_copy,
         extra=own,
     )
     job.draw = None
@@ -64,6 +67,8 @@ def letter_line(  # noqa: PLR0913 - what an event is made of
         size=envelope.content.size,
         props=envelope.props,
         due_ms=due_ms,
+        serial=letter.serial,
+        possible_copy=letter.possible_copy,
         extra=extra,
     )
 
@@ -101,7 +106,8 @@ def unread(job: Job, place: decoder.Place, now: int) -> Letter:
     exchange, key = decoder.text(delivery.exchange), decoder.text(delivery.routing_key)
     raw = delivery.header[decoder.PROPERTIES_AT :]
     name = letter_id(place.vhost, place.source, delivery.exchange, delivery.routing_key, raw, b"", delivery.body)
-    return unreadable(name, place.vhost, place.source, place.arrival, exchange, key, now)
+    letter = unreadable(name, place.vhost, place.source, place.arrival, exchange, key, now)
+    return replace(letter, serial=place.serials + delivery.tag, possible_copy=delivery.redelivered)
 
 
 def untrusted(once: Once, queue: str, exchange: str) -> None:

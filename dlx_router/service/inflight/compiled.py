@@ -215,7 +215,7 @@ def _compiled(job: Job, fragments: Fragments | None, rule: Rule) -> Route | None
     )
 
 
-def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = None) -> bool:
+def write(job: Job, route: Route, place: Place, journal: Journal, known: Known = None) -> bool:
     """Write the letter's own entries, as the long way would, into `job.added`, and tell the journal.
 
     False, and nothing written or told, where the record might not fit its limit, or what the route needs is not there
@@ -230,7 +230,7 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
     letter_id = letter_id_of(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, body)
     now = clock.CLOCK.now_ms()
     due_ms = None if route.wait_ms is None else now + route.wait_ms
-    checksum, size = crc32(body), len(body)
+    checksum, size, serial = crc32(body), len(body), place.serials + delivery.tag
     message_id = props.message_id
     text = records.assembled(
         letter_id,
@@ -249,10 +249,11 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
         ),
         crc32=checksum,
         size=size,
+        serial=serial,
     )
     if len(text) > route.longest:
         return False
-    signed = records.sign(text.encode(), key)
+    signed = records.sign(text.encode(), place.key)
     job.added = b"".join((headers, ID, letter_id.encode(), RECORD, _pack_long(len(signed)), signed))
     fragments = route.told
     if fragments is not None:
@@ -269,6 +270,8 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
             size=size,
             props=props,
             due_ms=due_ms,
+            serial=serial,
+            possible_copy=delivery.redelivered,
             extra=extra,
         )
         job.batches = (journal.record(event),)

@@ -3,6 +3,7 @@
 The header table is walked once; x-death and record are decoded, everything else stays bytes.
 """
 
+import secrets
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ from zlib import crc32
 from dlx_router.core import arrival, attending, clienterrors, declaration, record, remembered
 from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.declaration import Declaration, DeclarationError
-from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
+from dlx_router.core.letter import FIRST_SERIAL, Arrival, Death, First, History, Letter, Props, letter_id
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Stamps, recorded
 from dlx_router.core.places import looked_up
@@ -30,6 +31,7 @@ DELIVERY_HEADERS: Final = DELIVERY_COUNTS | {b"x-stream-offset"}
 _RECORD: Final = record.HEADER.encode()
 _DEATH: Final = declaration.HEADER.encode()
 _FIRST: Final = (b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason")
+_SERIALS: Final = (1 << 52) - FIRST_SERIAL  # and any that follow are numbers that every reader of JSON keeps
 PROPERTIES_AT: Final = 12  # of the content header: class, weight and body size come before
 
 
@@ -66,7 +68,8 @@ class Place:
 
     `dead_letter_exchanges`: by which besides our own the broker brings dead letters. What came by another exchange was
     published, and its x-death is the publisher's word. `trusted` is all of them: nothing else costs a letter a look.
-    `rests`: our record alone tells what a letter has been through.
+    `rests`: our record alone tells what a letter has been through. `serials`: random for each channel; with the
+    delivery tag it is the serial of a letter that has none yet, the same whenever this delivery is read.
     """
 
     vhost: str
@@ -77,6 +80,7 @@ class Place:
     limit: int | None = None  # the broker deletes what is returned more often
     dead_letter_exchanges: "frozenset[bytes] | AnyExchange" = frozenset()
     rests: bool = False
+    serials: int = field(default_factory=lambda: secrets.randbelow(_SERIALS) + FIRST_SERIAL)
     trusted: Container[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,6 +149,8 @@ def read(
         size=len(delivery.body),
         declaration=declared_death,
         error=None if clienterrors.NAMES.isdisjoint(entries) else _error(props.headers, entries),
+        serial=place.serials + delivery.tag,
+        redelivered=delivery.redelivered,
         rests=not dies and (place.rests or place.arrival is Arrival.RELEASE),
     )
 

@@ -57,4 +57,6 @@ def _letter(delivery: frames.Delivery, envelope: Envelope, place: Place, now_ms:
         first_death_ms=own.first_death_ms if own else now_ms,
         last_death_ms=now_ms,
         size=len(delivery.body),
+        serial=place.serials + delivery.tag if own is None or own.serial is None else own.serial,
+        possible_copy=delivery.redelivered if own is None else own.serial is None,
     )

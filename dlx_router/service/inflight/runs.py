@@ -15,11 +15,12 @@ from zlib import crc32
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core import record as records
 from dlx_router.core.letter import PLAIN_BODY_BYTES
-from dlx_router.core.record import CRC32, END, SIZE
+from dlx_router.core.record import CRC32, END, SERIAL, SIZE
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.encoding import string
 from dlx_router.journal.entry import Entry
-from dlx_router.service.inflight.decoder import PROPERTIES_AT
+from dlx_router.journal.events import POSSIBLE_COPY, ROW_END, ROW_SERIAL
+from dlx_router.service.inflight.decoder import PROPERTIES_AT, Place
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.moulds import ID, RECORD, Common, Mould
@@ -139,7 +140,7 @@ def _weight(deliveries: Sequence[frames.Delivery]) -> int:
 def written(
     find: Callable[[frames.Delivery], Mould | None],
     deliveries: Sequence[frames.Delivery],
-    key: bytes,
+    place: Place,
     outlet: Outlet,
     now_ms: int,
 ) -> Written | None:
@@ -151,13 +152,14 @@ def written(
     moulds: list[Mould] = []
     tables: list[bytes] = []
     entries: list[Entry] = []
+    key = place.key
     begin = records.signer(key)
     while len(tables) < len(deliveries):
         at = len(tables)
         mould = find(deliveries[at])
         if mould is None or (moulds and (moulds[0].shared is None) != (mould.shared is None)):
             break
-        _write(mould.common(now_ms, outlet.largest, key, begin), deliveries, tables, entries)
+        _write(mould.common(now_ms, outlet.largest, key, begin), place.serials, deliveries, tables, entries)
         if len(tables) == at:
             break
         moulds += [mould] * (len(tables) - at)
@@ -169,6 +171,7 @@ def written(
 
 def _write(
     common: Common,
+    serials: int,
     deliveries: Sequence[frames.Delivery],
     tables: list[bytes],
     entries: list[Entry],
@@ -180,7 +183,7 @@ def _write(
     ) = common  # fmt: skip
     new_id, last_size, lead_bytes = ids.begin, ids.size, len(lead) + _MAC_BYTES
     size_text, size_row = f"{SIZE}{last_size}{END}", f",{last_size}{behind}"
-    for _, _, _, _, came_by, came_as, header, body in islice(deliveries, len(tables), None):
+    for _, _, tag, redelivered, came_by, came_as, header, body in islice(deliveries, len(tables), None):
         size = len(body)
         if len(header) != length or unpack(header) != fixed or came_as != routing_key or came_by != exchange:
             break
@@ -194,9 +197,9 @@ def _write(
         digest.update(header[rest_at])
         digest.update(headers)
         digest.update(body if size <= PLAIN_BODY_BYTES else sha256(body).digest())
-        letter_id, checksum = digest.hexdigest(), str(crc32(body))
+        letter_id, checksum, serial = digest.hexdigest(), str(crc32(body)), serials + tag
         message_id = "" if message_id_at is None else string(str(header[message_id_at], "utf-8", "surrogateescape"))
-        payload = f"{message_id}{behind_id}{letter_id}{CRC32}{checksum}{size_text}".encode()
+        payload = f"{message_id}{behind_id}{letter_id}{SERIAL}{serial}{CRC32}{checksum}{size_text}".encode()
         mac.update(payload)
         record_size, signed = _pack_long(lead_bytes + len(payload)), mac.hexdigest().encode()
         table = b"".join((headers, ID, letter_id.encode(), RECORD, record_size, lead, payload, _MAC, signed, _MAC_END))
@@ -210,7 +213,8 @@ def _write(
             own = f'{own},"correlation_id":{string(str(header[correlation_id_at], "utf-8", "surrogateescape"))}'
         if timestamp_at is not None:
             own = f'{own},"timestamp_s":{int.from_bytes(header[timestamp_at])}'
-        entries.append((shared, f"{start}{letter_id}{between}{checksum}{size_row}{own[1:]}{stop}"))
+        end = f"{POSSIBLE_COPY if redelivered else ''}{ROW_SERIAL}{serial}{ROW_END}"
+        entries.append((shared, f"{start}{letter_id}{between}{checksum}{size_row}{own[1:]}{stop}{end}"))
 
 
 def _framed(

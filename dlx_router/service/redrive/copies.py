@@ -55,7 +55,11 @@ class Copies:
     def job(self, consumer: Consumer, delivery: frames.Delivery, letter: Letter, envelope: Envelope) -> Job:
         """The letter as the task will send it; its copy is made when the way is known."""
         job = Job(consumer, delivery, 0.0, self._in_force())
-        job.letter = replace(letter, redrives=letter.redrives + (self._spec.kind is Kind.REDRIVE))
+        job.letter = replace(
+            letter,
+            redrives=letter.redrives + (self._spec.kind is Kind.REDRIVE),
+            possible_copy=letter.possible_copy or letter.state is None,  # an import may have told of it
+        )
         job.envelope, job.policy = envelope, job.in_force.resolve(letter)
         if self._edit is not None:
             self._before[delivery.tag] = (envelope, delivery.body)

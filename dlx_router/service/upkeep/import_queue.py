@@ -5,7 +5,9 @@ Each is told as an audit `letters.import`, so that it is known again when the in
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dlx_router.broker.address import Host, Login, Tls
@@ -38,19 +40,32 @@ class Importer:
         """The audit lines, how many letters were read, and how many of them could not be. Raises PeekError."""
         hosts, login, tls = self._where(attendant.vhost)
         lines: list[bytes] = []
+        equal = Counter[tuple[str, str]]()
         place = Place(  # its own letters keep their ids; nothing is done by what they tell
             attendant.vhost, queue, Arrival.INBOX, self._names, attendant.key, dead_letter_exchanges=ANY_EXCHANGE
         )
 
         def keep(delivery: frames.Delivery) -> None:
             with contextlib.suppress(Malformed, AuditError, ValueError):
-                lines.append(self._line(delivery, place, actor, attendant))
+                lines.append(self._line(delivery, place, actor, attendant, equal))
 
         read = await peek(hosts[0], login, tls, queue, kind, limit=limit, keep=keep)
         return lines, read, read - len(lines)
 
-    def _line(self, delivery: frames.Delivery, place: Place, actor: str, attendant: VhostRunner) -> bytes:
+    def _line(
+        self,
+        delivery: frames.Delivery,
+        place: Place,
+        actor: str,
+        attendant: VhostRunner,
+        equal: Counter[tuple[str, str]],
+    ) -> bytes:
+        """The audit line. `equal`: how many letters that no router has handled came before it, by id and queue."""
         letter, envelope = decoder.read(delivery, place)
+        if letter.serial == place.serials + delivery.tag:
+            name = letter.id, letter.failed_queue
+            letter = replace(letter, serial=equal[name], possible_copy=False)
+            equal[name] += 1
         now = wall_ms()
         attempts = sum(death.times for death in letter.history if death.queue == letter.failed_queue)
         ruling = Ruling("dead_lettered", attempts, self._router_id, exchange="", routing_key=place.source)
