@@ -16,6 +16,7 @@ class Verdict(StrEnum):
 
     TAKE = "take"
     LEAVE = "leave"  # not asked for
+    EQUAL = "equal"  # asked for by its id, and a letter that is equal byte for byte goes
     LATER = "later"  # dead since the cutoff, or since this task sent it
     HOMELESS = "homeless"  # nothing says where it failed
     NO_LETTER = "no letter"  # it never died: somebody's living message
@@ -33,6 +34,7 @@ class Chooser:
     ) -> None:
         self._task_id, self._spec, self._holds, self._group_of = task_id, spec, holds, group_of
         self._ids = frozenset(spec.ids)
+        self.chosen: set[str] = set()  # ids of which a letter goes: of equal letters that are asked for by id, one does
 
     def verdict(self, letter: Letter, redrive_id: str | None = None) -> Verdict:
         """Whether the task means this letter. `redrive_id`: what sent it last, as the record on it says."""
@@ -46,6 +48,10 @@ class Chooser:
             return Verdict.LEAVE
         if spec.kind is Kind.REDRIVE and spec.to is None and is_homeless(letter):
             return Verdict.HOMELESS
+        if self._ids and spec.kind is not Kind.EXPORT:
+            if letter.id in self.chosen:
+                return Verdict.EQUAL
+            self.chosen.add(letter.id)
         return Verdict.TAKE
 
     def _is_asked_for(self, letter: Letter) -> bool:

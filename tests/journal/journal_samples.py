@@ -29,6 +29,7 @@ def line(died: Letter | None = None, ruling: Ruling = RULING, now_ms: int = NOW,
     """The line of a letter that was dead-lettered, to be varied."""
     died = died or letter()
     plain: dict[str, Any] = {"first_ms": died.first_death_ms, "last_ms": died.last_death_ms, "crc32": 7, "size": 3}
+    plain |= {"serial": died.serial, "possible_copy": died.possible_copy}
     return fragments(died, ruling).line(died.id, now_ms, **(plain | own))
 
 

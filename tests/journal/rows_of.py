@@ -9,6 +9,7 @@ from dlx_router.journal.packing import packed
 OWN_PROPS = ("message_id", "correlation_id", "timestamp_s")
 MORE = (
     "draw", "headers", "body_values", "redacted", "error", "body_sha256", "body", "parent", "since_ms", "lease",
+    "serial", "possible_copy",
 )  # fmt: skip
 NEEDED = {"v", "id", "event_id", "kind", "ts_ms", "first_death_ms", "last_death_ms", "digest", "deaths", "body_mode"}
 

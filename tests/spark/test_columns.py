@@ -36,7 +36,7 @@ FURTHER: tuple[dict[str, Any], ...] = (
     {"error": None}, {"error": {"type": None, "frame": "f"}}, {"error": {"type": 5}}, {"error": {"more": 1}},
     {"error": []},
     {"headers": {"a": "1"}}, {"body_values": {"/a": "null"}}, {"redacted": ["x", "y"]}, {"redacted": [1]},
-    {"since_ms": 5},
+    {"since_ms": 5}, {"serial": 1 << 52}, {"serial": 3, "possible_copy": True}, {"serial": "3"}, {"possible_copy": 1},
     {"since_ms": 1 << 70}, {"since_ms": 1.5}, {"parent": "cd" * 16},
     {"body_mode": "inline", "body": "eA==", "body_sha256": "00"},
     {"body_mode": None}, {"first": None}, {"first": {"queue": "q"}}, {"fresh": []}, {"deaths": []},

@@ -144,7 +144,7 @@ class Session:
 def place(queue: str) -> Place:
     """Where a lane takes from."""
     arrival = Arrival.RETIRED if queue == NAMES.retired else Arrival.INBOX
-    return Place("/", queue, arrival, NAMES, KEY)
+    return Place("/", queue, arrival, NAMES, KEY, serials=1 << 41)
 
 
 def message(tag: int, body: bytes = b"x", *, key: str = "k", headers: bytes = b"") -> frames.Delivery:

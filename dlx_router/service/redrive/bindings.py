@@ -76,6 +76,8 @@ class Bindings:
         """Why a letter that the task may mean cannot go; "" where nothing is known against it."""
         if verdict is Verdict.HOMELESS:
             return "nothing tells which queue they failed at; give a destination"
+        if verdict is Verdict.EQUAL:
+            return "equal byte for byte to a letter that goes, and an id moves one; a group or a filter moves all"
         if verdict is Verdict.TAKE and self.is_known_gone(letter.failed_queue):
             return self.why_not(letter.failed_queue)
         return ""

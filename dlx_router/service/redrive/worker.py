@@ -99,6 +99,8 @@ class TaskWorker:
         self._scan: Scan
         spec = task.spec
         self._chooser = Chooser(task.id, spec, holds, self._group_of)
+        self._by_id: list[Job] = []  # letters that were asked for by id and chosen
+        self._moved = set(spec.ids) if 0 < len(set(spec.ids)) <= task.counts.sent else set[str]()
         self._pace = Pace(spec.rate, spec.ramp, spec.ramp_step_s)
         self._copies = copies_of(task.id, spec, context, edit)
         self._ways, self._depths = Bindings(spec, context, self._keep), TargetDepths(spec, context)
@@ -106,7 +108,7 @@ class TaskWorker:
         self._sender = Sender(spec, context, self._copies, ways=self._ways, counters=self.counters, wake=self._wake.set)
         self._sender.window = 1 if attempt.is_careful else WINDOW
         self._spares = Spares(task.id, spec, context, self._ways)
-        self._place = place_of(context, spec.queue)
+        self._place: decoder.Place
 
     def halt(self, patience_s: float = PATIENCE_S) -> None:
         """End soon; what is not settled goes back, once what is on its way was waited for so long at most."""
@@ -159,6 +161,9 @@ class TaskWorker:
         """Through the queue once; None: once more."""
         expected = max(await depth_of(self._context, self.task.spec.queue), self._given_back)
         self.counters.begin(expected, anew=self._is_once)
+        self._place = place_of(self._context, self.task.spec.queue)  # tags, and so serials, begin anew
+        self._moved |= {job.letter.id for job in self._by_id if job.letter is not None and job.batches}
+        self._by_id, self._chooser.chosen = [], set(self._moved)
         self._later = False
         self._prefetch = self._most_held()
         self._scan = Scan(self._link, self.task.spec.queue, self._prefetch, self._take)
@@ -354,6 +359,8 @@ class TaskWorker:
         else:
             self.counters.meant()
             self._todo.put(job := self._copies.job(consumer, envelope.delivery, letter, envelope))
+            if self.task.spec.ids:
+                self._by_id.append(job)
             if self._todo.is_full:
                 self._scan.pause(paused=True)
             return job

@@ -14,7 +14,9 @@ from dlx_router.spark.archive import lines
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-FURTHER: Final = ("draw", "error", "body_sha256", "body", "body_mode", "parent", "since_ms", "redacted")
+FURTHER: Final = (
+    "draw", "error", "body_sha256", "body", "body_mode", "parent", "since_ms", "redacted", "serial", "possible_copy",
+)  # fmt: skip
 """Further members that a plain row may have. `headers` and `body_values` are no columns that Arrow's reader knows."""
 _OWN: Final = pa.schema(
     {

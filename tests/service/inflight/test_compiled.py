@@ -88,7 +88,7 @@ def _delivery(tag: int, reason: str, extra: bytes, body: bytes, **given_properti
     for name, value in (("queue", "orders"), ("reason", reason), ("exchange", "")):
         headers += table.longstr(f"x-first-death-{name}".encode(), value)
     section = properties.build(headers=headers, **given_properties)
-    redelivered = False
+    redelivered = tag % 2 == 0
     header = struct.pack(">HHQ", 60, 0, len(body)) + section
     return frames.Delivery(1, b"c", tag, redelivered, b"dlx-router.inbox", b"orders", header, body)
 
