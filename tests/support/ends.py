@@ -194,7 +194,8 @@ class Ends:
 def delivered(channel: int, tag: int, source: tuple[bytes, bytes], header: bytes, body: bytes) -> bytes:
     """The frames of a delivery; `source`: exchange and routing key. Each third was delivered before."""
     exchange, key = source
-    arguments = b"\x0adlx-router" + struct.pack(">QBB", tag, tag % 3 == 0, len(exchange)) + exchange + bytes([len(key)]) + key
+    arguments = b"\x0adlx-router" + struct.pack(">QBB", tag, tag % 3 == 0, len(exchange)) + exchange
+    arguments += bytes([len(key)]) + key
     method = struct.pack(">BHII", 1, channel, 4 + len(arguments), 0x003C_003C) + arguments + b"\xce"
     return method + _content(channel, header, body)
 
