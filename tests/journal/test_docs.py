@@ -51,6 +51,8 @@ def test_every_field_is_one_that_some_event_has_and_every_event_has_no_other() -
         declared=Declared(never=True),
         cause="loop",
         since_ms=1,
+        serial=1,
+        possible_copy=True,
     )
     ruling = RULING._replace(
         cause="loop", detail="text", rung_ms=100, refused="dlx", breaker="open", redrive_id="r", observed=True
