@@ -19,8 +19,8 @@ from dlx_router.service.app import App
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
 from dlx_router.telemetry import logs
 from dlx_router.telemetry.logs import Once
-from dlx_router.telemetry.otel_variables import TracesError
 from dlx_router.telemetry.readiness import Readiness
+from dlx_router.telemetry.traces import TracesError
 
 REFUSED: Final = 2
 EVERY_S: Final = 2.0  # the tokens file is looked at

@@ -70,7 +70,7 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
     "OpenTelemetry is imported with a module": (
         "dlx_router",
         _imports("opentelemetry", at_the_top=True),
-        {"telemetry/outbox.py"},
+        set(),
     ),
     "the report runs Spark": ("dlx_router/spark/report", _imports("pyspark"), {"spark/report/by_spark.py"}),
     "a Spark session is made": (

@@ -157,7 +157,7 @@ def _taken(amqp: Client, queue: str) -> Message:
 def test_a_retry_and_a_dead_letter_are_traces_of_their_own_that_link_to_the_producer(
     traced: Traced,
 ) -> None:
-    amqp, collector, queue = traced.amqp, traced.collector, traced.work("orders.new")
+    amqp, queue = traced.amqp, traced.work("orders.new")
     amqp.publish("hello", key=queue, headers=PARENT, message_id="m-1", correlation_id="c-1")
     _fail(amqp, queue)
     retry = traced.one(queue, "retry")
@@ -169,14 +169,11 @@ def test_a_retry_and_a_dead_letter_are_traces_of_their_own_that_link_to_the_prod
     assert (attributes["dlx_router.reason"], attributes["dlx_router.policy"], attributes["dlx_router.attempt"]) == (
         "rejected", "orders", 1,
     )  # fmt: skip
-    assert attributes["dlx_router.rule"] == "max-delivery-attempts policies.yaml:6"
     assert (attributes["dlx_router.failed_queue"], attributes["dlx_router.delay_ms"]) == (queue, 200)
     assert retry.resource["service.name"] == "dlx-router"
     assert retry.links == (("producer", TRACE, SPAN),)
-    (sent,) = eventually(lambda: collector.children(retry), PATIENCE)
-    assert (sent.kind, sent.trace_id, sent.name) == ("CLIENT", retry.trace_id, "publish dlx-router.delay.200")
-    assert sent.roles == {"producer": (TRACE, SPAN)}
-    assert retry.start_ns <= sent.start_ns <= sent.end_ns <= retry.end_ns
+    assert (attributes["dlx_router.way"], attributes["dlx_router.target"]) == ("rung", f"dlx-router.delay.200:{queue}")
+    assert retry.start_ns <= retry.end_ns
     _fail(amqp, queue)
     dead = traced.one(queue, "dead_letter")
     assert dead.roles == {"producer": (TRACE, SPAN), "previous": (retry.trace_id, retry.span_id)}
@@ -188,7 +185,7 @@ def test_a_retry_and_a_dead_letter_are_traces_of_their_own_that_link_to_the_prod
     letter = _dead(amqp, queue)
     assert {name: letter.headers[name] for name in PARENT} == PARENT, "the producer's context is untouched"
     assert record(letter)["trace"].startswith(f"00-{dead.trace_id}-{dead.span_id}-0")
-    eventually(lambda: traced.router.metric("spans_total", result="exported") >= 6, PATIENCE)
+    eventually(lambda: traced.router.metric("spans_total", result="exported") >= 3, PATIENCE)
 
 
 def test_a_letter_without_a_context_has_a_span_and_no_link_and_gets_no_header(traced: Traced) -> None:
@@ -202,8 +199,8 @@ def test_a_letter_without_a_context_has_a_span_and_no_link_and_gets_no_header(tr
 def test_what_only_passes_a_relay_is_told_and_keeps_its_context(traced: Traced) -> None:
     traced.amqp.publish("alive", key="hop.in", headers=PARENT)
     (forward,) = eventually(lambda: traced.collector.processed(action="forward"), PATIENCE)
-    (sent,) = eventually(lambda: traced.collector.children(forward), PATIENCE)
-    assert (forward.name, sent.name, sent.attributes["dlx_router.way"]) == ("process hop.in", "publish hop", "forward")
+    assert (forward.name, forward.attributes["dlx_router.way"]) == ("process hop.in", "forward")
+    assert forward.attributes["dlx_router.target"].startswith("hop")
     assert forward.roles == {"producer": (TRACE, SPAN)}
     headers = _taken(traced.amqp, "hop.out").headers
     assert {name: headers[name] for name in PARENT} == PARENT
@@ -215,12 +212,11 @@ def test_what_is_dropped_has_no_copy_and_what_is_held_says_why(traced: Traced) -
         traced.amqp.publish("hello", key=queue)
         _fail(traced.amqp, queue)
     dropped = traced.one(trash, "discard")
-    assert (dropped.attributes["dlx_router.rule"], dropped.failed) == ("discard policies.yaml:22", False)
-    assert traced.collector.children(dropped) == []
+    assert not dropped.failed
+    assert "dlx_router.target" not in dropped.attributes
     held = eventually(lambda: traced.collector.processed(failed_queue=lost, action="hold"), PATIENCE)[0]
     assert (held.failed, held.attributes["error.type"]) == (True, "missing_exchange")
-    (sent,) = eventually(lambda: traced.collector.children(held), PATIENCE)
-    assert sent.attributes["dlx_router.way"] == "rung"
+    assert held.attributes["dlx_router.way"] == "rung"
 
 
 def test_no_span_has_a_body_a_header_or_a_secret(traced: Traced) -> None:
@@ -274,10 +270,7 @@ def test_a_collector_that_is_ill_stops_no_letter(
         eventually(lambda: amqp.exists(f"DLQ.{queue}"), PATIENCE)
         eventually(lambda: amqp.depth(f"DLQ.{queue}") == 200, PATIENCE)
         rests(router, PATIENCE)
-        eventually(
-            lambda: router.metric("spans_total", result="dropped") + router.metric("spans_total", result="failed"),
-            PATIENCE,
-        )
+        eventually(lambda: router.metric("spans_total", result="failed"), 60)
         assert router.metric("spans_total", result="exported") == 0
         eventually(partial(law_holds, router), PATIENCE)
         assert router.stop() == 0
@@ -325,8 +318,7 @@ def test_what_nobody_can_read_is_told_too_and_costs_no_other_span(traced: Traced
     assert (parked.failed, parked.attributes["error.type"], parked.links) == (True, "unknown_origin", ())
     quarantined = _span(collector, action="quarantine")
     assert (quarantined.attributes["error.type"], quarantined.roles) == ("malformed", {"producer": (TRACE, SPAN)})
-    (sent,) = eventually(lambda: collector.children(quarantined), PATIENCE)
-    assert sent.attributes["messaging.destination.name"] == "dlx-router.quarantine"
+    assert quarantined.attributes["dlx_router.target"] == "dlx-router.quarantine"
     assert amqp.depth(PARKING) >= 1
 
 
@@ -341,7 +333,7 @@ def test_observing_tells_what_would_be_done_and_that_nothing_was(
     _fail(amqp, queue)
     span = _span(collector, action="dead_letter")
     assert span.attributes["dlx_router.observed"] == "true"
-    assert collector.children(span) == []
+    assert "dlx_router.target" not in span.attributes
 
 
 def test_what_cannot_be_used_is_refused_at_the_start_by_name(

@@ -1,20 +1,18 @@
-"""Tracing: what became of a delivery → its spans, by a decider and a settler of their own: off, all is as ever.
+"""Record the outcome of each sampled delivery as a span, through a decider and a settler of their own.
 
-A letter that is sampled goes the long way, because its record has to name its span: the next one links to it. Others
-go as without traces. Nothing of a header or body is in a span. See docs/tracing.md.
+A sampled letter takes the slow path, because its record has to name its span: the next span links to it. Spans hold no
+headers and no body. See docs/tracing.md.
 """
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core.letter import First, Letter
 from dlx_router.core.outcome import Decision, Hold, Retry
 from dlx_router.core.policy import Effective
-from dlx_router.core.words import Action, Cause
+from dlx_router.core.words import Action
 from dlx_router.journal.privacy import rule_of
 from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
@@ -26,22 +24,12 @@ from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.routes import Known
 from dlx_router.service.inflight.runs import Outlet, Written
 from dlx_router.telemetry.metrics import Metrics
-from dlx_router.telemetry.traces import Begun, Fate, Link, Traces, Value
+from dlx_router.telemetry.traces import Begun, Link, Outcome, Traces, Value
 from dlx_router.wire import frames, properties, table
 
 MEMBER: Final = "trace"  # of the record: the span that last decided about the letter, as a traceparent
 DEFAULT: Final = "amq.default"
 _GIVEN_BACK: Final = "given_back"
-# The key of the policy that a cause is about; of two, the one that is set.
-_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    Cause.ATTEMPTS_SPENT: ("max-delivery-attempts",),
-    Cause.NEVER_RETRY: ("never-retry", "retry-only", "retry-on"),
-    Cause.MAX_ELAPSED: ("redelivery-max-elapsed",),
-    Cause.REDRIVE_EXHAUSTED: ("max-redrives",),
-    Cause.OUTAGE: ("outage",),
-    Action.RETRY: ("max-delivery-attempts",),
-    Action.DISCARD: ("discard",),
-}
 _ERRORS: Final = frozenset({Action.PARK, Action.QUARANTINE, Action.HOLD})
 
 
@@ -102,7 +90,6 @@ class TracedDecider(Decider):
         """As without traces, but that the record names the span."""
         begun, letter = _begun(job), job.letter
         if begun is not None and letter is not None:
-            begun.decided_ns = time.time_ns()
             job.letter = replace(letter, more={**(letter.more or {}), MEMBER: begun.traceparent})
         super().apply(job, decision, now)
 
@@ -139,9 +126,11 @@ class TracedSettler(Settler):
             begun = job.span if hasattr(job, "span") else self._traces.begin(job.consumer.queue, job.started_s)
             job.span = None
             if begun is not None:
-                self._traces.end(begun, fate(job, begun.previous, self._where, is_sent=is_sent, given_back=given_back))
+                self._traces.end(
+                    begun, outcome_of(job, begun.previous, self._where, is_sent=is_sent, given_back=given_back)
+                )
         except Exception:  # noqa: BLE001 - the letter is settled: nothing about a span may end its session
-            self._traces.lost()
+            self._traces.count_lost()
 
 
 def _begun(job: Job) -> Begun | None:
@@ -158,14 +147,15 @@ def _previous(letter: Letter) -> str | None:
     return traceparent if isinstance(traceparent, str) else None
 
 
-def fate(job: Job, previous: str | None, where: Where, *, is_sent: bool, given_back: str = "") -> Fate:
-    """What is told of a job. No header and no body; of properties the two ids that the standard names."""
+def outcome_of(job: Job, previous: str | None, where: Where, *, is_sent: bool, given_back: str = "") -> Outcome:
+    """Return the attributes and links of a settled delivery; of its properties only the two IDs."""
     attributes = _message(job) | _route(job) | _decided(job, where)
     if given_back:
         attributes |= {"dlx_router.action": _GIVEN_BACK, "dlx_router.cause": given_back}
-    links = _links(job, previous)
+    if is_sent:
+        attributes |= _sent(job, where)
     error = _cause(job) if job.action in _ERRORS and not given_back else ""
-    return Fate(attributes | _place(where), links, error, _sent(job, where) if is_sent else None)
+    return Outcome(attributes | _place(where), _links(job, previous), error)
 
 
 def _message(job: Job) -> dict[str, Value]:
@@ -221,8 +211,6 @@ def _decided(job: Job, where: Where) -> dict[str, Value]:
         }
     if policy is not None:
         attributes["dlx_router.policy"] = policy.policy
-        if rule := _rule(policy, cause or job.action):
-            attributes["dlx_router.rule"] = rule
     attributes["dlx_router.revision"] = job.in_force.policies.revision
     if isinstance(decision, Retry):
         attributes["dlx_router.delay_ms"] = decision.wait_ms
@@ -231,42 +219,23 @@ def _decided(job: Job, where: Where) -> dict[str, Value]:
     return attributes
 
 
-def _rule(policy: Effective, why: str) -> str:
-    """The key that decided, and where it was set: "max-delivery-attempts orders.yaml:7"."""
-    keys = _KEYS.get(why, ())
-    for key in keys:
-        setting = policy.settings.get(key)
-        if setting is not None:
-            return f"{key} {PurePath(setting.source.file).name}:{setting.source.line}"
-    return f"{keys[-1]} (default)" if keys else ""
-
-
 def _cause(job: Job) -> str:
     """A cause of the bounded set; what a malformed message said is not repeated."""
     return job.cause.partition(": ")[0]
 
 
-def _sent(job: Job, where: Where) -> tuple[str, Mapping[str, Value]] | None:
-    """The copy that was confirmed; None where there was none."""
+def _sent(job: Job, where: Where) -> dict[str, Value]:
+    """Return where the confirmed copy went; nothing if there was no copy."""
     copy = job.copy
     if job.action is Action.DISCARD or job.action is Action.RETIRE or (copy is None and not job.raw):
-        return None
+        return {}
     exchange, key = ("", where.quarantine) if copy is None else (copy.exchange, copy.routing_key)
     if _discloses_hidden(job.disclosing):
         key = ""
-    name = ":".join(part for part in (exchange, key) if part) or DEFAULT
-    template = exchange or key or DEFAULT
-    attributes: dict[str, Value] = {
-        "messaging.operation.name": "publish",
-        "messaging.operation.type": "send",
-        "messaging.destination.name": name,
-        "messaging.destination.template": template,
-        "messaging.message.body.size": len(job.delivery.body),
+    return {
         "dlx_router.way": "quarantine" if copy is None else copy.way.value,
-        **({"messaging.rabbitmq.destination.routing_key": key} if key else {}),
-        **{name: value for name, value in _message(job).items() if name == "messaging.message.id"},
+        "dlx_router.target": ":".join(part for part in (exchange, key) if part) or DEFAULT,
     }
-    return f"publish {template}", attributes | _place(where)
 
 
 def _discloses_hidden(policy: Effective | None) -> bool:
