@@ -110,6 +110,16 @@ class Batch:
         self._lines.clear()
         self._shared.clear()
 
+    def discard_lines(self, mark: bytes) -> None:
+        """Remove the lines that contain `mark`: what of the batch is sent from now on is sent without them."""
+        if not self.tells_tasks:
+            return
+        text = mark.decode()
+        self._lines = [line for line in self._lines if text not in line]
+        if mark in self.body:
+            self.body = b"".join(line for line in self.body.splitlines(keepends=True) if mark not in line)
+            self.size = len(self.body)
+
     def wait(self, call: Callable[[Any], None], job: Any) -> None:  # noqa: ANN401 - the caller's own
         """`call(job)` once the batch is settled; at once where it is."""
         if self.settled:

@@ -59,6 +59,12 @@ class Spool:
         self.size -= batch.size
         return batch
 
+    def discard_lines(self, mark: bytes) -> None:
+        """Remove the lines that contain `mark` from all batches."""
+        for batch in self._batches:
+            batch.discard_lines(mark)
+        self.size = sum(batch.size for batch in self._batches)
+
     def clear(self) -> None:
         """Forget all."""
         self._batches.clear()

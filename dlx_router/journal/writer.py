@@ -201,6 +201,12 @@ class Journal:
         else:
             self._waiting.release(batch)
 
+    def discard_lines(self, mark: bytes) -> None:
+        """Drop the lines that contain `mark` from all that the stream has not confirmed, so that none is sent later."""
+        for batch in [*self._sent.values(), *([self._current] if self._current is not None else [])]:
+            batch.discard_lines(mark)
+        self._spool.discard_lines(mark)
+
     # -- out ----------------------------------------------------------------------------------------------------
 
     @property

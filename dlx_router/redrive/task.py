@@ -15,6 +15,8 @@ from dlx_router.core.names import Names
 VERSION: Final = 1
 MAX_IDS: Final = 1000
 MAX_RATE: Final = 100_000.0
+ABANDONED_S: Final = 86_400.0
+ABANDONED: Final = "no router has worked on it for a day; what was not sent is in its queue; resume it, or cancel"
 
 
 class TaskError(ValueError):
@@ -230,16 +232,34 @@ def changed(task: Task, state: State, now_ms: int, why: str = "") -> Task:
 
 
 def newest(tasks: Iterable[Task], before: dict[str, Task] | None = None) -> dict[str, Task]:
-    """The tasks by id, each as its newest event says: of the highest term, and in it the highest change.
+    """Return the tasks by id, each as its newest event says: of the highest term, and in it the highest change.
+
+    The order and the number of the events do not matter, because anybody who may write to the stream can publish an
+    old one again. Of two events with equal numbers the one that is not at work counts.
 
     `before`: what earlier events said, which is brought up to date; so of a long journal only the newest are kept.
     """
     by_id = {} if before is None else before
     for task in tasks:
         known = by_id.get(task.id)
-        if known is None or (task.term, task.change) >= (known.term, known.change):
+        if known is None or _age(task) > _age(known):
             by_id[task.id] = task
     return by_id
+
+
+def _age(task: Task) -> tuple[int, int, bool, str]:
+    return task.term, task.change, task.state not in AT_WORK, task.state
+
+
+def unless_abandoned(task: Task, now_ms: int) -> Task:
+    """Return the task, stopped if no router has worked on it for a day: the event may be an old one, published again.
+
+    By then the journal may have deleted the newer events, of its being cancelled for example.
+    """
+    watch_s = 0.0 if task.spec.canary is None else task.spec.canary.watch_s
+    if task.state not in AT_WORK or now_ms - task.changed_ms <= (ABANDONED_S + watch_s) * 1000:
+        return task
+    return replace(task, state=State.STOPPED, why=ABANDONED, change=task.change + 1)
 
 
 def check(spec: Spec) -> Spec:

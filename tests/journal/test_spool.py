@@ -84,3 +84,24 @@ def test_those_who_are_forgotten_hear_nothing() -> None:
     subject.forget()
     subject.settle()
     assert seen == []
+
+
+def test_lines_that_are_discarded_are_sent_no_more_and_all_others_are() -> None:
+    """A router that lost its leadership must not tell of tasks what its successor has changed."""
+    spool, lines = (
+        Spool(10_000),
+        [b'{"action":"task.running"}\n', b'{"kind":"redriven"}\n', b'{"action":"group.set"}\n'],
+    )
+    kept = [batch(1), Batch(2), Batch(3)]
+    for entry in kept[1:]:
+        entry.tells_tasks = True
+        for line in lines:
+            entry.add(line)
+    kept[1].close()
+    for entry in kept[:2]:
+        assert spool.keep(entry, 0)
+    spool.discard_lines(b'"action":"task.')
+    kept[2].discard_lines(b'"action":"task.')
+    kept[2].close()
+    assert [entry.body for entry in kept[1:]] == [b"".join(lines[1:])] * 2
+    assert spool.size == sum(entry.size for entry in kept[:2])

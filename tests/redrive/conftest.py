@@ -66,10 +66,10 @@ class Shop:
 
         return eventually(over, within, every=0.1)
 
-    def ends_led(self, name: str, within: float) -> Any:
+    def ends_led(self, name: str, within: float, state: str = "done") -> Any:
         """As `ends`, asked of a router that may not lead yet."""
         eventually(lambda: self.call("GET", f"/{name}").status_code == 200, 20, every=0.1)
-        return self.ends(name, within=within)
+        return self.ends(name, state, within=within)
 
     def failed(self, queue: str, bodies: list[str]) -> str:
         """These letters were rejected at `queue`; gives the name of its dead-letter queue."""

@@ -5,7 +5,6 @@ of chunks. An older one sends all, which is read slowly while letters are on the
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,11 +16,11 @@ from dlx_router.broker.stream import TASKS
 from dlx_router.journal.batch import sure
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.canary import Flock, Sent
-from dlx_router.redrive.task import AT_WORK, Task, newest
+from dlx_router.redrive.task import Task, newest
 from dlx_router.redrive.task_events import MARK, letters, tasks
 from dlx_router.service.redrive.binding_facts import version_of
 
-RECENT_S: Final = 60.0  # a task at work says so every few seconds
+SLACK_S: Final = 60.0  # how far the broker's clock may be ahead of ours
 BUSY_BYTES_A_S: Final = 20_000_000
 MARKED_S: Final = 3.0
 FIRST_S: Final = 10.0
@@ -31,19 +30,11 @@ NOT_FOUND: Final = 404
 NO_FILTERS: Final = 406  # 3.13 until somebody enables its feature flag
 
 
-async def recent(link: Link, journal: Journal, key: bytes) -> dict[str, Task]:
-    """Tasks at work, found in the last minute of the journal: there is no time to read all of it first."""
-    start = datetime.fromtimestamp(int(time.time() - RECENT_S), UTC)
-    latest: dict[str, Task] = {}
-    async for batch in of_tasks(link, journal, start):
-        newest(tasks(batch, key), latest)
-    return {name: task for name, task in latest.items() if task.state in AT_WORK}
-
-
 async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[[], bool]) -> dict[str, Task]:
     """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first.
 
-    Each is kept once, however many of its events there are: a task at work writes one every two seconds.
+    The whole journal is read: the newest messages alone may be old ones, published again or by a former leader. Each
+    task is kept once, however many of its events there are: a task at work writes one every two seconds.
     """
     latest: dict[str, Task] = {}
     strange = 0
@@ -88,7 +79,7 @@ async def sent_by(link: Link, journal: Journal, task: Task) -> tuple[int, int]:
 
 async def _since_begin(link: Link, journal: Journal, task: Task) -> AsyncIterator[tuple[Mapping[str, Any], bool]]:
     """Events of letters since the task began, each with whether one of our routers signed it."""
-    start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
+    start = datetime.fromtimestamp(task.created_ms // 1000 - SLACK_S, UTC)  # by our clock, not the broker's
     strange = 0
     async for _, batch, mac, version in messages(link, journal, start):
         is_ours = journal.verified(batch, mac)
@@ -96,12 +87,6 @@ async def _since_begin(link: Link, journal: Journal, task: Task) -> AsyncIterato
         for event in letters(journal.opened(batch, version)):
             yield event, is_ours
     journal.doubt(strange)
-
-
-async def of_tasks(link: Link, journal: Journal, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it
-    """The batches from `start` to what is the newest now; of those that tell of letters only nothing is left."""
-    async for message in messages(link, journal, start, only=TASKS):
-        yield journal.opened(message.body, message.version, MARK)
 
 
 async def messages(

@@ -1,7 +1,7 @@
 """The book of one vhost's tasks: what is known of them, and how the journal is told.
 
-Every change is an event in the journal before it is said; the events of a term that is over count less than those of
-the next, so a leader that was lost cannot undo anything.
+Every change is an event in the journal before it is said. Events of an older term lose against those of a newer one,
+and a router that loses its leadership discards those that it has not sent, so it cannot undo a newer leader's change.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from dlx_router.journal.batch import Batch, sure
-from dlx_router.redrive.task import State, Task, TaskError, changed
-from dlx_router.redrive.task_events import line
+from dlx_router.redrive.task import AT_WORK, State, Task, TaskError, changed
+from dlx_router.redrive.task_events import MARK, line
 from dlx_router.service.redrive.context import TaskContext
 
 WITHIN_S: Final = 15.0
@@ -57,8 +57,14 @@ class TaskLog:
             known = self.tasks.get(name)
             if known is None or (task.term, task.change) > (known.term, known.change):
                 self.tasks[name] = task
+                self._untold.discard(name)
         self.term = max([self.term, *(task.term + 1 for task in tasks.values())])  # another's clock may be ahead
         self._forget_oldest()
+
+    def lose(self, context: TaskContext) -> None:
+        """End this leadership: write no more events of tasks, and discard those that the stream has not confirmed."""
+        self.context = None
+        context.journal.discard_lines(MARK)
 
     def see_free(self, queue: str, task_id: str = "") -> None:
         """Conflict where another task than this has the queue."""
@@ -100,6 +106,12 @@ class TaskLog:
         if self.tasks.get(task.id) is task:
             self._untold.discard(task.id)
 
+    async def store_untold(self) -> None:
+        """Write the changes that an earlier leadership of this router remembered and could not write. NotLeader."""
+        for task in [self.tasks[task_id] for task_id in self._untold]:
+            if task.state not in AT_WORK:  # what is at work tells its progress
+                await self.store(task)
+
     def is_told(self, task_id: str) -> bool:
         """Whether the journal has what is remembered of the task."""
         return task_id not in self._untold
@@ -124,5 +136,7 @@ class TaskLog:
                 is_sure = await sure([batch])
         except TimeoutError:
             raise NotLeader(LATE) from None
+        if self.context is not context:
+            raise NotLeader("this router lost its leadership, and its event was discarded; ask the new leader")
         if not is_sure:
             raise NotLeader("the journal is too far behind to take it; see /readyz, and ask again")

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from dlx_router.broker.topology import TopologyError
@@ -12,7 +12,18 @@ from dlx_router.core.names import Names
 from dlx_router.redrive.canary import is_objected
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.letter_edits import check as checked
-from dlx_router.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check, forbidden
+from dlx_router.redrive.task import (
+    AT_WORK,
+    Kind,
+    Spec,
+    State,
+    Task,
+    TaskError,
+    changed,
+    check,
+    forbidden,
+    unless_abandoned,
+)
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.export_stream import ExportTaken
@@ -48,6 +59,7 @@ class Tasks:
             await self._learn(context)
             await asyncio.Event().wait()
         finally:
+            self._task_log.lose(context)
             await self.stop()
 
     async def stop(self, within_s: float = WITHIN_S) -> None:
@@ -58,24 +70,21 @@ class Tasks:
 
     async def _learn(self, context: TaskContext) -> None:
         async with context.reading("replay") as link:
-            self._take_over(await replay.recent(link, context.journal, context.sign_with()), context)
             tasks = await replay.all_tasks(link, context.journal, context.sign_with(), lambda: self._is_busy(context))
-            self._take_over({name: task for name, task in tasks.items() if name not in self._runner.at_work}, context)
+        now = wall_ms()  # the key is of all vhosts
+        tasks = {name: unless_abandoned(task, now) for name, task in tasks.items() if task.spec.vhost == self.vhost}
+        self._task_log.learn(tasks)
+        await self._task_log.store_untold()
+        for name in tasks:
+            known = self._task_log.tasks.get(name)  # of the many that are over some were forgotten
+            if known is not None and known.state in AT_WORK:
+                self._runner.take_over(name, context)
         self._known.set()
         if self._runner.at_work:
             log.info("redrive.resumed", vhost=self.vhost, tasks=self._runner.at_work, term=self._task_log.term)
 
     def _is_busy(self, context: TaskContext) -> bool:
         return context.metrics.in_flight().get(self.vhost, 0) > 0
-
-    def _take_over(self, tasks: Mapping[str, Task], context: TaskContext) -> None:
-        # The key is of all vhosts.
-        tasks = {name: task for name, task in tasks.items() if task.spec.vhost == self.vhost}
-        self._task_log.learn(tasks)
-        for name in tasks:
-            known = self._task_log.tasks.get(name)  # of the many that are over some were forgotten
-            if known is not None and known.state in AT_WORK:
-                self._runner.take_over(name, context)
 
     # -- asking -------------------------------------------------------------------------------------------------
 
