@@ -11,6 +11,7 @@ import pytest
 
 from tests.redrive.conftest import Shop
 from tests.support.bulk import DEAD, pour, take_many
+from tests.support.eventually import eventually
 
 N: Final = int(os.environ.get("DLX_ROUTER_SIFT_LETTERS", "3000"))
 
@@ -18,17 +19,20 @@ N: Final = int(os.environ.get("DLX_ROUTER_SIFT_LETTERS", "3000"))
 # A busy machine is several times slower; on one at rest 100,000 letters take a minute.
 @pytest.mark.slow
 @pytest.mark.timeout(120 + N // 25)
-def test_a_tenth_goes_and_the_rest_keeps_its_order(shop: Shop) -> None:
-    queue = shop.failed("sift.a", ["0"])
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_a_tenth_goes_and_the_rest_keeps_its_order(shop: Shop, kind: str) -> None:
+    queue = shop.failed(f"sift.{kind}", ["0"])
     shop.amqp.take(queue)
-    shop.amqp.queue("sift.mended")
+    if kind == "classic":
+        queue = shop.amqp.queue("sift.source", "classic")
+    mended = shop.amqp.queue(f"sift.{kind}.mended")
     bodies = [str(number) for number in range(N)]
     pour(shop.amqp, queue, bodies, DEAD)
-    to = {"routing_key": "sift.mended"}
-    done = shop.ends(shop.start(queue, filter='body("") % 10 == 7', to=to), within=60 + N // 50)
+    asked = {"filter": 'body("") % 10 == 7', "to": {"routing_key": mended}, "not_a_dead_letter_queue": True}
+    done = shop.ends(shop.start(queue, **asked), within=60 + N // 50)
     meant = bodies[7::10]
     assert (done["counts"]["sent"], done["counts"]["left"], done["why"]) == (len(meant), N - len(meant), "")
-    sent = take_many(shop.amqp, "sift.mended", len(meant), 60 + N // 200)
+    sent = take_many(shop.amqp, mended, len(meant), 60 + N // 200)
     assert [message.body.decode() for message in sent] == meant
     rest = take_many(shop.amqp, queue, N - len(meant), 60 + N // 100)
     numbers = [int(message.body) for message in rest]
@@ -37,3 +41,22 @@ def test_a_tenth_goes_and_the_rest_keeps_its_order(shop: Shop) -> None:
     counted = {message.headers.get("x-delivery-count", 0) for message in rest}
     assert max(counted) <= 2, counted  # before 4.3 each look counts; the queue has no limit
     assert shop.amqp.depth(queue) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
+def test_no_channel_holds_more_than_2000_messages(shop: Shop) -> None:
+    """For each ack RabbitMQ searches the list of what its channel holds: with 27,000 in it a redrive hardly moved."""
+    queue = shop.amqp.queue("sift.held", "classic")
+    shop.amqp.queue("sift.slowly")
+    pour(shop.amqp, queue, map(str, range(5000)), DEAD)
+    asked = {"filter": 'body("") % 100 == 7', "to": {"routing_key": "sift.slowly"}, "not_a_dead_letter_queue": True}
+    task = shop.start(queue, rate=1, **asked)
+
+    def held() -> list[int]:
+        told = shop.vhost.broker.rabbitmqctl("-q", "list_channels", "-p", shop.vhost.name, "messages_unacknowledged")
+        return [int(line) for line in told.splitlines() if line.isdigit()]
+
+    eventually(lambda: sum(held()) >= 4000, 90)
+    assert max(held()) <= 2000
+    assert shop.call("POST", f"/{task}/cancel").status_code == 200

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dlx_router.service.redrive.sender import WINDOW
+from dlx_router.service.redrive.sender import MAX_TWICE
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
@@ -59,7 +59,7 @@ class Doubt:
 
     def left(self, sent: int, limit: int) -> int:
         """How many a task may leave there that ends once it has sent so many; 0: it has looked through all."""
-        return min(max(self._until - sent, 0), WINDOW) if limit and sent >= limit else 0
+        return min(max(self._until - sent, 0), MAX_TWICE) if limit and sent >= limit else 0
 
     def explained(self, why: str, sent: int, limit: int) -> str:
         """The same, and how many may lie there."""

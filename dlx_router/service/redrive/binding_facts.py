@@ -103,10 +103,10 @@ async def ready_in(context: TaskContext, queue: str) -> int | None:
     return ready if ready or consumers else None
 
 
-async def others_at(context: TaskContext, queue: str) -> int:
-    """How many consume the queue besides this task's look, but for our own leases. Raises as `ready_in`."""
+async def others_at(context: TaskContext, queue: str, own: int) -> int:
+    """How many consume the queue besides our leases and the `own` consumers of a scan. Raises as `ready_in`."""
     _, consumers = await _counted(context, queue)
-    return max(consumers - 1 - context.leased(queue), 0)
+    return max(consumers - own - context.leased(queue), 0)
 
 
 async def _counted(context: TaskContext, queue: str) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 RETRIED: Final = (LinkError, ChannelClosed, TopologyError, OSError, TimeoutError)
 PROGRESS_S: Final = 2.0
+PAUSED_S: Final = 10.0  # without progress, after which a task says what it waits for
 INTERRUPTED: Final = "interrupted: "  # how `why` of a task begins that is tried again
 GIVE_BACK_S: Final = 2.0  # a channel ends a second after the last of many acks, see scan.py
 LOOK_S: Final = 1.0
@@ -254,11 +255,16 @@ class TaskRunner:
 
     async def _progress(self, task_id: str, worker: TaskWorker) -> None:
         """How far it is, every few seconds; it also says that the task is at work."""
+        moved, moved_ms = worker.counters.counts, wall_ms()
         while True:
             await asyncio.sleep(PROGRESS_S)
             task = self._task_log.tasks[task_id]
             counts, now = worker.counters.counts, wall_ms()
+            if counts != moved:
+                moved, moved_ms = counts, now
             why = task.why if counts.sent == worker.task.counts.sent else ""  # it goes on
+            if not why.startswith(INTERRUPTED) and now - moved_ms >= PAUSED_S * 1000:
+                why = f"nothing has moved for {(now - moved_ms) // 1000} s: {worker.waits_for}"
             with suppress(NotLeader):
                 await self._task_log.store(
                     replace(task, why=why, counts=counts, change=task.change + 1, changed_ms=now)

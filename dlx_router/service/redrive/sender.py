@@ -24,7 +24,8 @@ from dlx_router.service.redrive.copies import Copies
 from dlx_router.service.redrive.counters import Counters
 from dlx_router.wire import frames
 
-WINDOW: Final = 1000  # letters that are sent or told, and not settled
+MAX_TWICE: Final = 1000  # letters that a router sends again that was killed
+WINDOW: Final = MAX_TWICE // 2  # that are on their way, or whose acks are; as many may wait in a channel of the broker
 WINDOW_BYTES: Final = 16 << 20  # of them
 
 

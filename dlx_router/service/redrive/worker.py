@@ -37,7 +37,7 @@ from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
 from dlx_router.service.redrive.copies import copies_of
 from dlx_router.service.redrive.counters import Counters, group_of
 from dlx_router.service.redrive.export_stream import ExportStream
-from dlx_router.service.redrive.scan import MAX_HELD, Scan
+from dlx_router.service.redrive.scan import MAX_CHANNELS, MAX_HELD, MAX_PREFETCH, Scan
 from dlx_router.service.redrive.scan_pass import HoldLimit, Others, Over, ScanPass
 from dlx_router.service.redrive.sender import WINDOW, Sender
 from dlx_router.service.redrive.spares import Near, Spares
@@ -49,6 +49,7 @@ TICK_S: Final = 0.02
 HALTED_S: Final = 1.0
 PATIENCE_S: Final = 10.0
 NACKS_KEEP_ORDER: Final = (4, 0)
+TAKEN: Final = 1000  # letters that a task that takes all holds at most
 SPARE: Final = 100  # letters that are held besides those that may be sent: some stay
 GONE_S: Final = 5.0  # behind two heartbeats the broker has ended a connection that is dead
 
@@ -165,8 +166,10 @@ class TaskWorker:
         self._moved |= {job.letter.id for job in self._by_id if job.letter is not None and job.batches}
         self._by_id, self._chooser.chosen = [], set(self._moved)
         self._later = False
-        self._prefetch = self._most_held()
-        self._scan = Scan(self._link, self.task.spec.queue, self._prefetch, self._take)
+        self._prefetch = self._most_held(expected)
+        self._scan = Scan(
+            self._link, self.task.spec.queue, self._prefetch, self._take, changes=self._sifting, wake=self._wake.set
+        )
         self._sender.rests()
         await self._scan.start()
         self._out.on_batch = self._scan.flush
@@ -175,11 +178,11 @@ class TaskWorker:
         finally:
             await self._finish()
 
-    def _most_held(self) -> int:
-        """How many letters this look may hold. Where what goes back is a return, few that are not sent."""
+    def _most_held(self, expected: int) -> int:
+        """How many letters a channel may hold. Where what goes back is a return, few that are not sent."""
         if self._sifting:
-            return MAX_HELD
-        most, allowed = min(self._todo.most, WINDOW), self._allowed()
+            return min(max(MAX_HELD, expected // MAX_CHANNELS), MAX_PREFETCH)
+        most, allowed = min(self._todo.most, TAKEN), self._allowed()
         returns = self._bounds.returns
         return most if allowed is None or returns.is_free else min(most, max(allowed, 0) + SPARE)
 
@@ -234,10 +237,25 @@ class TaskWorker:
         seen = self.counters.counts.seen
         over = await look.over(now, seen, busy=self._is_busy, later=self._later)
         if over is not Over.NO:
-            self._others.note(now, await others_at(self._context, self.task.spec.queue))
+            self._others.note(now, await others_at(self._context, self.task.spec.queue, 1 + self._scan.holding))
             self.counters.others = self._others.count
         is_early = self._is_busy or seen != self.counters.counts.seen  # it takes a moment to ask
         return Over.NO if is_early or self._others.are_awaited(now) else over
+
+    @property
+    def waits_for(self) -> str:
+        """What keeps the task from moving, as far as it is known here."""
+        sender = self._sender
+        reasons = {
+            "the queue is not read yet": not self._prefetch,
+            "the journal cannot be written": not self._context.journal.is_working,
+            f"the broker has not confirmed {sender.flying} copies": sender.flying,
+            f"the journal has not confirmed {sender.pending} events": sender.pending,
+            "the broker has not read the acks of messages that were sent": self._prefetch and self._scan.unread,
+            f"{len(self._todo)} messages wait for their turn, or for room at their target": self._todo,
+            "the broker delivers nothing more": True,
+        }
+        return next(reason for reason, holds in reasons.items() if holds)
 
     @property
     def _is_busy(self) -> bool:
@@ -382,10 +400,10 @@ class TaskWorker:
     # -- out ----------------------------------------------------------------------------------------------------
 
     async def _send(self, now: float) -> None:
-        room = min(len(self._todo), self._sender.room)
+        room = min(len(self._todo), self._sender.room - self._scan.unread)
         allowed = self._allowed()
         room = room if allowed is None else min(room, allowed)
-        if room <= 0 or self._scan.is_changing:
+        if room <= 0:
             return
         room = self._todo.fitting(room, self._sender.room_bytes)
         for _ in range(self._pace.take(now, room)):

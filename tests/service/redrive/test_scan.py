@@ -172,7 +172,7 @@ async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
         leased=lambda _queue: 0,
     )  # fmt: skip
     worker = TaskWorker(Task("t", spec, total=10), context, lambda _letter: True)
-    scan: Any = SimpleNamespace(lost=None, is_changing=False, flush=lambda: None)
+    scan: Any = SimpleNamespace(lost=None, holding=0, unread=0, flush=lambda: None)
     worker._scan, worker._sender._out = scan, SimpleNamespace(blocked=False)  # type: ignore[assignment]  # stand-ins: no broker
     for _ in range(seen):
         worker.counters.saw()
