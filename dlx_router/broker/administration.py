@@ -40,6 +40,7 @@ class Standing:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     durable: bool = True
     exclusive: bool = False
+    auto_delete: bool = False
     messages: int | None = 0
     pending: int | None = 0
     consumers: int | None = 0
@@ -207,6 +208,7 @@ def _standing(queue: Mapping[str, Any]) -> Standing:
         arguments=dict(arguments),
         durable=bool(queue.get("durable", True)),
         exclusive=bool(queue.get("exclusive", False)),
+        auto_delete=bool(queue.get("auto_delete", False)),
         messages=_count(queue, "messages"),
         pending=_count(queue, "messages_dlx") if kind == "quorum" else 0,
         consumers=_count(queue, "consumers"),

@@ -31,7 +31,7 @@ from dlx_router.broker.management_words import (
 )
 from dlx_router.broker.policies import Policy, effective, harmful, harmful_on_exchange
 from dlx_router.broker.queue_pages import listed
-from dlx_router.core.attending import QueueFacts
+from dlx_router.core.attending import QueueFacts, facts_of
 from dlx_router.core.names import Names
 from dlx_router.core.selection import Index
 
@@ -51,7 +51,7 @@ _HARM: Final = {
     "queue": "",
     "exchange": ": what nothing is bound for would go there, confirmed as if it had arrived",
 }
-_FACTS: Final = "type,arguments,exclusive,effective_policy_definition,messages_ready,message_bytes_ready"
+_FACTS: Final = "type,arguments,exclusive,auto_delete,effective_policy_definition,messages_ready,message_bytes_ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Management:
     @shaped
     async def queue_facts(self, vhost: str, name: str) -> Mapping[str, Any]:
         """Type, arguments, policy in force and counts of a queue. NotThereError, a ManagementError: there is none."""
-        columns = "name,type,arguments,effective_policy_definition,messages_ready,messages_unacknowledged"
+        columns = f"name,messages_unacknowledged,{_FACTS}"
         facts: Mapping[str, Any] = await self._get(f"queues/{part(vhost)}/{part(name)}?columns={columns}")
         return facts
 
@@ -217,18 +217,9 @@ class Management:
     async def facts(self, vhost: str, queue: str) -> QueueFacts | None:
         """What there is to know of a queue before it is attended; None where it does not exist."""
         try:
-            facts = await self._get(f"queues/{part(vhost)}/{part(queue)}?columns={_FACTS}")
+            return facts_of(await self._get(f"queues/{part(vhost)}/{part(queue)}?columns={_FACTS}"))
         except NotThereError:
             return None
-        arguments, policy = facts.get("arguments") or {}, facts.get("effective_policy_definition") or {}
-        return QueueFacts(
-            facts.get("type") or arguments.get("x-queue-type") or "classic",
-            dict(arguments),
-            dict(policy),
-            bool(facts.get("exclusive")),
-            facts.get("messages_ready") or 0,
-            facts.get("message_bytes_ready") or 0,
-        )
 
     @shaped
     async def bound_to(self, vhost: str, exchange: str) -> list[str]:

@@ -41,6 +41,7 @@ from dlx_router.broker.definitions import (
 )
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.name_flush import NameFlush
+from dlx_router.core.attending import QueueFacts
 from dlx_router.core.limits import KEEP, Retention
 from dlx_router.core.names import Names, as_read
 from dlx_router.wire.frames import lenient
@@ -191,6 +192,36 @@ class Topology:
                 actual = await self._actual(definition)
                 (queues if isinstance(definition, Queue) else exchanges)[definition.name] = actual
         return Standing(queues, exchanges, None, await self._version())
+
+    async def lifetime(self, queue: str) -> QueueFacts | None:
+        """Return whether the queue is auto-delete, exclusive or expiring; None if the broker does not let us ask.
+
+        The broker compares a declaration with the queue before it checks the arguments. So a declaration with an
+        argument that cannot be is refused in any case, with what differs, and never creates the queue. Policies are
+        not compared. Raises QueueMissing, Lost.
+        """
+        flags = {"durable": True, "auto_delete": False}
+        for _ in (*flags, "x-expires"):
+            probe = _QueueDeclare(queue=queue, arguments={"x-expires": -1}, **flags)
+            try:
+                await self._call(f"looking at queue {queue!r}", probe)
+            except (Lost, QueueMissing):
+                raise
+            except QueueExclusive:
+                return QueueFacts(exclusive=True)
+            except TopologyError as error:
+                if "invalid arg 'x-expires'" in str(error):
+                    raise QueueMissing(f"there is no queue {queue!r} in vhost {self.vhost!r}") from None
+                key, value = declared.refused(str(error)) or ("", None)
+                if key == "auto_delete":
+                    return QueueFacts(auto_delete=True)
+                if key == "durable":
+                    flags[key] = False
+                    continue
+                if key in {"x-expires", "x-queue-type"}:  # only streams have another type, and they never expire
+                    return QueueFacts(arguments={"x-expires": value} if key == "x-expires" else {})
+                return None
+        return None
 
     async def _version(self) -> tuple[int, ...]:
         async def work(channel: Any) -> str:

@@ -54,6 +54,7 @@ STREAM_TARGET: Final = "DLX213"
 SPECIAL_QUEUE: Final = "DLX214"
 MISSING_QUEUE: Final = "DLX215"
 DELAYED_EXCHANGE: Final = "DLX216"
+NOT_READ: Final = "DLX217"
 TWO_ROUTERS: Final = "DLX220"
 DELAYED_TWICE: Final = "DLX140"
 DELAYED_CIRCLE: Final = "DLX141"
@@ -106,6 +107,7 @@ TITLES: Final[Mapping[str, str]] = {
     SPECIAL_QUEUE: "a priority queue or stream as source or target",
     MISSING_QUEUE: "a dead-letter queue that does not exist",
     DELAYED_EXCHANGE: "an x-delayed-message exchange",
+    NOT_READ: "a queue that a read would delete",
     TWO_ROUTERS: "two routers for the same queues",
     DELAYED_TWICE: "an exchange is delayed twice",
     DELAYED_CIRCLE: "a delayed exchange leads back to itself",

@@ -27,6 +27,7 @@ class QueueFacts(NamedTuple):
     exclusive: bool = False
     ready: int = 0
     ready_bytes: int = 0
+    auto_delete: bool = False
 
     @property
     def single(self) -> bool:
@@ -37,6 +38,40 @@ class QueueFacts(NamedTuple):
     def has_dlx(self) -> bool:
         """Whether what dies goes anywhere."""
         return "x-dead-letter-exchange" in self.arguments or "dead-letter-exchange" in self.policy
+
+
+def facts_of(answer: Mapping[str, Any]) -> QueueFacts:
+    """Read a queue as the management API describes it."""
+    arguments, policy = answer.get("arguments") or {}, answer.get("effective_policy_definition") or {}
+    return QueueFacts(
+        answer.get("type") or arguments.get("x-queue-type") or "classic",
+        dict(arguments),
+        dict(policy),
+        bool(answer.get("exclusive")),
+        answer.get("messages_ready") or 0,
+        answer.get("message_bytes_ready") or 0,
+        bool(answer.get("auto_delete")),
+    )
+
+
+def vanishes(facts: QueueFacts) -> str:
+    """Explain why reading a queue may delete it with all its messages, and how to change that; "" if it cannot.
+
+    RabbitMQ dead-letters nothing of a queue that it deletes. basic.get is no consumer, but it restarts x-expires.
+    """
+    if facts.exclusive:
+        return "it is exclusive to the connection that declared it; declare it without exclusive"
+    if facts.auto_delete:
+        return (
+            "it is auto-delete: RabbitMQ deletes it with all its messages when its last consumer leaves; declare it "
+            "without auto-delete, or move its messages to another queue"
+        )
+    if facts.arguments.get("x-expires") is not None or facts.policy.get("expires") is not None:
+        return (
+            "it expires: RabbitMQ deletes it with all its messages some time after its last consumer has left; remove "
+            "x-expires (argument) or expires (policy), or move its messages to another queue"
+        )
+    return ""
 
 
 def delivery_limit(facts: QueueFacts, version: Version) -> int | None:
@@ -83,8 +118,8 @@ def refusal(mode: str, facts: QueueFacts, version: Version, *, accepts_limit: bo
     """Why this queue cannot be attended so, and what now; "" where it can."""
     if facts.kind == "stream":
         return "it is a stream, and what is read stays there; attach a queue that is bound beside it"
-    if facts.exclusive:
-        return "it is exclusive to the connection that declared it; declare it without exclusive"
+    if why := vanishes(facts):
+        return why
     if mode != "inbox" and (why := _disordered(mode, facts, version)):
         return why
     limit = delivery_limit(facts, version)

@@ -20,7 +20,7 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet, SelectorKind, Source
 from dlx_router.provisioning.broker_rules import in_force, merged, named
 from dlx_router.provisioning.desired_policies import desired
-from dlx_router.provisioning.offline_findings import at, static, target_queue, unguardable
+from dlx_router.provisioning.offline_findings import at, static, target_queue, unguardable, unreadable
 from dlx_router.provisioning.ownership import recognised
 from dlx_router.provisioning.queue_definition import STRATEGY
 from dlx_router.provisioning.router_overlaps import meetings
@@ -73,6 +73,7 @@ class Checks:
         findings.update(self._of_rules())
         findings.update(self._of_delays())
         findings.update(self._of_guards())
+        findings.update(self._of_attachments())
         findings.update(self._of_routers())
         return sorted(findings)
 
@@ -296,6 +297,14 @@ class Checks:
                         f"let the broker enforce its limits (dlx-router apply), or use a relay",
                         error=True,
                     )
+
+    def _of_attachments(self) -> Iterator[Finding]:
+        for attachment in self._attachments:
+            for queue in self._snapshot.queues:
+                why = unreadable(queue, merged(queue, self._snapshot)) if attachment.selector.fits(queue.name) else ""
+                if why and not self._names.is_own(queue.name):
+                    message = f"queue {shown(queue.name)} is not attached: {why}"
+                    yield at(attachment.source, codes.NOT_READ, message, error=attachment.named)
 
     def _of_routers(self) -> Iterator[Finding]:
         kept = [rule for rule in self._snapshot.policies if rule.name not in self._ours]

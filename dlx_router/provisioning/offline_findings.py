@@ -1,10 +1,12 @@
 """Parts of the checks: findings that need no snapshot."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from dlx_router.broker.administration import Standing
 from dlx_router.config import findings as codes
 from dlx_router.config.findings import Finding, Severity, shown
+from dlx_router.core.attending import QueueFacts, vanishes
 from dlx_router.core.policy import Source
 from dlx_router.core.template import Template
 
@@ -18,6 +20,8 @@ def target_queue(source: Source, target: Standing) -> Iterator[Finding]:
             f"queue {shown(target.name)}, where dead letters go, is not durable: a "
             f"restart of the broker loses them; declare a durable one",
         )
+    if why := unreadable(target, target.arguments):
+        yield at(source, codes.NOT_READ, f"queue {shown(target.name)}, where dead letters go, is never read: {why}")
     if target.kind == "stream" or "x-max-priority" in target.arguments:
         what = (
             "a stream, which drops the record" if target.kind == "stream" else "a priority queue, which reorders them"
@@ -27,6 +31,13 @@ def target_queue(source: Source, target: Standing) -> Iterator[Finding]:
             codes.SPECIAL_QUEUE,
             f"queue {shown(target.name)}, where dead letters go, is {what}; write a plain quorum or classic queue",
         )
+
+
+def unreadable(queue: Standing, holds: Mapping[str, Any]) -> str:
+    """Explain why the router never reads the queue; "" if it does. `holds`: its arguments and policies, merged."""
+    policy = {"expires": holds.get("expires")}
+    facts = QueueFacts(queue.kind, queue.arguments, policy, queue.exclusive, auto_delete=queue.auto_delete)
+    return vanishes(facts)
 
 
 def unguardable(queue: Standing, version: tuple[int, ...]) -> str:

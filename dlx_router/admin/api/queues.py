@@ -12,6 +12,7 @@ from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
 from dlx_router.admin.api.cursors import TimeCursor, cursor_of, place_of
 from dlx_router.config.language.keys import REASONS
+from dlx_router.service.queue_reads import ReadRefused
 from dlx_router.service.redrive.peek import PeekError
 from dlx_router.service.vhost.runner import VhostRunner
 
@@ -61,7 +62,7 @@ async def bring_in(
         lines, read, unreadable = await importer.lines(
             attendant, wanted.queue, kind, limit=wanted.limit, actor=who.name
         )
-    except PeekError as error:
+    except (PeekError, ReadRefused) as error:
         raise refuse(409, str(error)) from None
     for start in range(0, len(lines), AT_ONCE):
         await given.write(attendant, lines[start : start + AT_ONCE])

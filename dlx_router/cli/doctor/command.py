@@ -248,9 +248,7 @@ async def _queues(
             yield Diagnosis(
                 f"own {problem.on}s", Level.ERROR, str(problem), "change that policy; the router consumes nothing"
             )
-        attached = (
-            {getattr(attachment, "queue", None) for attachment in loaded.attachments} if loaded is not None else set()
-        )
+        attachments = () if loaded is None else loaded.attachments
         shards: list[Mapping[str, Any]] = []
         async for row in examination.every_queue(vhost):
             if names.is_own(row["name"]):
@@ -258,9 +256,9 @@ async def _queues(
                 continue
             for finding in diagnosis.queue(row, names, selected=_selected(loaded, vhost, row)):
                 yield finding
-            limit = diagnosis.source(row, version) if row["name"] in attached else None
-            if limit is not None:
-                yield limit
+            if any(entry.vhost in {None, vhost} and entry.selector.fits(row["name"]) for entry in attachments):
+                for finding in diagnosis.source(row, version):
+                    yield finding
         if (spread := diagnosis.leaders(shards, names)) is not None:
             yield spread
     except ManagementError as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from dlx_router.core.attending import RAISE, QueueFacts, delivery_limit, remedy
+from dlx_router.core.attending import RAISE, delivery_limit, facts_of, remedy, vanishes
 from dlx_router.core.names import Names
 
 MAX_SKEW_S: Final = 5.0
@@ -121,20 +121,22 @@ def leaders(rows: Sequence[Mapping[str, Any]], names: Names) -> Diagnosis | None
     return Diagnosis("inbox shards", Level.NOTE, text, fix)
 
 
-def source(row: Mapping[str, Any], broker: tuple[int, ...]) -> Diagnosis | None:
-    """What is to be said of an attached queue: the broker ends letters that were given back too often."""
-    if row.get("type") != "quorum":
-        return None
-    facts = QueueFacts("quorum", row.get("arguments") or {}, row.get("effective_policy_definition") or {})
+def source(row: Mapping[str, Any], broker: tuple[int, ...]) -> Iterator[Diagnosis]:
+    """Say of an attached queue whether a read would delete it, or the broker ends what was given back too often."""
+    facts = facts_of(row)
+    if why := vanishes(facts):
+        text = f"source {row['name']!r} is not attached: {why}"
+        yield Diagnosis("lifetime", Level.ERROR, text, "as it says; until then its messages stay where they are")
+        return
     if (limit := delivery_limit(facts, broker)) is None:
-        return None
+        return
     drops = not facts.has_dlx
     text = f"source {row['name']!r} has delivery limit {limit}"
     text += ": beyond it the broker deletes the letter" if drops else ""
     can_rise = remedy(facts, broker) is RAISE
     fix = f"{RAISE} (2147483647), or " if can_rise else "no policy raises its argument x-delivery-limit: "
     fix += "give the queue a dead-letter-exchange"
-    return Diagnosis("delivery limit", Level.ERROR if drops else Level.NOTE, text, fix)
+    yield Diagnosis("delivery limit", Level.ERROR if drops else Level.NOTE, text, fix)
 
 
 def setting(row: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - as RabbitMQ has it

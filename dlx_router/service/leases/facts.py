@@ -13,7 +13,6 @@ from dlx_router.service.redrive.binding_facts import (
     NO_LIMIT,
     STREAM,
     Holding,
-    facts_of,
     holding,
     number_of,
 )
@@ -58,7 +57,8 @@ class KnownQueues:
         until, known = self._known.get((queue, knowing), (0.0, None))
         if known is not None and now < until:
             return known
-        facts = _judged(queue, await facts_of(self._context, queue), version, self._broker_ms)
+        answer = await self._context.reads.admit(self._context.topology, queue)
+        facts = _judged(queue, answer, version, self._broker_ms)
         self.kinds[queue] = facts.kind
         if not knowing and (why := await living(self._context, queue)):
             raise TaskError(f"{why}; what lies there may be living messages. If that is meant: {KNOWING}")

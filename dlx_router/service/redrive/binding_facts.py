@@ -11,6 +11,7 @@ from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import QueueExclusive
 from dlx_router.core.attending import RETURNS_FREE_SINCE, delivery_limit
 from dlx_router.core.leases import longest_s
+from dlx_router.service.queue_reads import ReadRefused
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.returns import Returns, limits_of, returns_of
 from dlx_router.service.redrive.scan_pass import MOST_S
@@ -67,7 +68,10 @@ async def see_to_holding(context: TaskContext, link: Link, queue: str, *, siftin
 
     Stopped where nothing can be taken, or letters that stay could be ended by being looked at: `sifting`, or at once.
     """
-    facts = await facts_of(context, queue)
+    try:
+        facts = await context.reads.admit(context.topology, queue)
+    except ReadRefused as error:
+        raise Stopped(str(error)) from None
     kind, version = facts.get("type"), version_of(link)
     if kind == STREAM:
         raise Stopped(f"{queue!r} is a stream: nothing can be taken from it")

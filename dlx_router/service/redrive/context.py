@@ -13,6 +13,7 @@ from dlx_router.core.names import Names
 from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Place
 from dlx_router.service.inflight.in_force import InForce
+from dlx_router.service.queue_reads import QueueReads
 from dlx_router.service.redrive.journal_hosts import JournalHosts
 from dlx_router.telemetry.metrics import Metrics
 
@@ -36,6 +37,7 @@ class TaskContext:
     router_id: str
     journal_hosts: JournalHosts
     in_force: Callable[[], InForce]  # now
+    reads: QueueReads
     sign_with: Callable[[], bytes]
     leased: Callable[[str], int] = lambda _queue: 0  # how many consumers of a queue are those of leases
     awaited: Callable[[str], int] = lambda _queue: 0  # how many of these wait for letters: they take what comes

@@ -206,9 +206,11 @@ class Tasks:
         return self._compile(spec.filter) if spec.filter else lambda _letter: True
 
     async def _depth(self, context: TaskContext, queue: str) -> int:
+        """Return how many messages wait in a queue that may be read. UnknownTask, ReadRefused, NotLeader."""
         try:
             if not await context.topology.queue_exists(queue):
                 raise UnknownTask(f"queue {queue!r} does not exist in vhost {self.vhost!r}")
+            await context.reads.admit(context.topology, queue)
             return (await context.topology.depths([queue])).get(queue, 0)
         except TopologyError as error:
             raise NotLeader(f"queue {queue!r} cannot be looked at: {error}") from None

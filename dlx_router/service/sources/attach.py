@@ -23,6 +23,7 @@ from dlx_router.core.selector import Selector
 from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
+from dlx_router.service.queue_reads import QueueReads, ReadRefused
 from dlx_router.service.sources.consumers import Consumers
 from dlx_router.service.sources.delayed_exchange import DelayedExchange
 from dlx_router.service.sources.guard import GuardedQueue
@@ -57,6 +58,7 @@ class Setting(NamedTuple):
     names: Names
     management: Management | None
     readiness: Readiness
+    reads: QueueReads
     prefetch: int
     is_resting: Callable[[str], bool]
     declare: bool
@@ -157,6 +159,11 @@ class Attach:
         facts = answer or self._last_facts.get(queue)
         if facts is not None:
             self._accept(source, facts)
+        else:
+            try:
+                await setting.reads.require_lasting(self._session.provision.topology, queue, None)
+            except ReadRefused as error:
+                raise NotAttended(str(error)) from None
         if source.mode == GUARD:
             limit = None if facts is None else attending.deadly_limit(facts, self._version)
             return Begun(await self._guarded(source, queue, setting, limit))
@@ -180,6 +187,10 @@ class Attach:
         limit = attending.deadly_limit(facts, self._version)
         worker.limit(consumer, limit)
         self._session.consumers.began[consumer.queue] = limit  # as if it had been told as it began
+        if why := attending.vanishes(facts):  # to leave it would delete it
+            where = f"queue {consumer.queue!r} in vhost {self._session.vhost!r}"
+            setting.readiness.note(unverified(self._session.vhost, consumer.queue), f"{where}: {why}")
+            return True
         self._accept(attachment, facts)
         if isinstance(worker, Relay) and facts.single:
             raise NotAttended("it has a single active consumer, and is relayed one message at a time")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.topology import TopologyError
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.index.store import IMPORT
@@ -20,7 +21,7 @@ from dlx_router.journal.events import Ruling
 from dlx_router.service.dispatch.events import letter_line
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
-from dlx_router.service.redrive.peek import Kind, peek
+from dlx_router.service.redrive.peek import Kind, PeekError, peek
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.wire import frames
@@ -37,7 +38,13 @@ class Importer:
     async def lines(
         self, attendant: VhostRunner, queue: str, kind: Kind, *, limit: int, actor: str
     ) -> tuple[list[bytes], int, int]:
-        """The audit lines, how many letters were read, and how many of them could not be. Raises PeekError."""
+        """The audit lines, how many letters were read, and how many of them could not be. PeekError, ReadRefused."""
+        if attendant.topology is None:
+            raise PeekError(attendant.not_leading())
+        try:
+            await attendant.reads.admit(attendant.topology, queue)
+        except TopologyError as error:
+            raise PeekError(str(error)) from None
         hosts, login, tls = self._where(attendant.vhost)
         lines: list[bytes] = []
         equal = Counter[tuple[str, str]]()

@@ -28,6 +28,7 @@ from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
 from dlx_router.service.leases.vhost_leases import VhostLeases
+from dlx_router.service.queue_reads import QueueReads
 from dlx_router.service.redrive.context import Target, TaskContext
 from dlx_router.service.redrive.journal_hosts import JournalHosts
 from dlx_router.service.redrive.tasks import Tasks
@@ -93,6 +94,7 @@ class VhostRunner:
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._session_readiness = Speaker(readiness)  # by a session
         self._declare, self._management = declare, management
+        self.reads = QueueReads(vhost, names, management, readiness)
         self._survey, self._lookout = survey, QueueDepths(names, management)
         self.journal = self._journal = journal
         self._watch = StateQueueWatch(vhost, names.state, readiness, self._quarantined)
@@ -370,6 +372,7 @@ class VhostRunner:
             router_id=self._router_id,
             journal_hosts=JournalHosts(hosts, self.vhost, self._session_readiness),
             in_force=lambda: self._decider.in_force,
+            reads=self.reads,
             sign_with=lambda: key,
             leased=self.leases.consumers,
             awaited=self.leases.awaited,
@@ -384,6 +387,7 @@ class VhostRunner:
             self._names,
             self._management,
             self._session_readiness,
+            self.reads,
             self._limits.prefetch,
             lambda queue: resting.search(queue) is not None,
             declare=self._declare,

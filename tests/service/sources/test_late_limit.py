@@ -12,6 +12,7 @@ from dlx_router.core.attending import QueueFacts
 from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
+from dlx_router.service.queue_reads import QueueReads
 from dlx_router.service.sources.attach import Attach, NotAttended, Setting
 from dlx_router.telemetry.readiness import Readiness
 from tests.support.worker import NAMES, SOURCE, Session, Taken, place
@@ -35,7 +36,9 @@ async def test_a_late_limit_is_that_of_the_queue_for_whoever_looks_into_it(*, ac
     letters.attend(consumer, place("staging"))
     attach = Attach(session, VERSION, letters, cast("SerialPublisher", None))
     api = cast("Management", _Api())
-    setting = Setting((), NAMES, api, Readiness(), 100, lambda _: False, declare=True, shared=False)
+    setting = Setting(
+        (), NAMES, api, Readiness(), cast("QueueReads", None), 100, lambda _: False, declare=True, shared=False
+    )
     attachment = Attachment(Selector(SelectorKind.QUEUE, "staging"), "inbox", None, SOURCE, accepts_limit=accepted)
     if accepted:
         assert await attach.verify(attachment, consumer, letters, setting)

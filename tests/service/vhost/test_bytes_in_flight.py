@@ -19,6 +19,7 @@ from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.job import Job
+from dlx_router.service.queue_reads import QueueReads
 from dlx_router.service.sources.registry import Setting, Sources
 from dlx_router.service.sources.relay import Relay
 from dlx_router.service.vhost.session import Limits, Session
@@ -43,7 +44,8 @@ class _Room:
     def __init__(self) -> None:
         parts, self.readiness = Parts({}), Readiness()
         self.readiness.clear("start")
-        self.setting = Setting((), NAMES, None, self.readiness, 100, lambda _: False, declare=True, shared=False)
+        reads = QueueReads("/", NAMES, None, self.readiness)
+        self.setting = Setting((), NAMES, None, self.readiness, reads, 100, lambda _: False, declare=True, shared=False)
         self.session = session = Session(
             host=HOST,
             login=LOGIN,

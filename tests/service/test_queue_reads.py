@@ -1,0 +1,157 @@
+"""Reads of queues that the router does not own cost no message: reads × kinds of queue."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from dlx_router.core import attending
+from dlx_router.core.attending import QueueFacts
+from tests.cli.test_cli import in_a_process
+from tests.support.bulk import DEAD as DIED
+from tests.support.bulk import pour
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.plain_http import NO_TLS
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+POLICIES: Final = """
+version: 1
+policies:
+  - {name: one, match: "one.#", definition: {max-delivery-attempts: 1}}
+"""
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "auto-delete": {"auto_delete": True},
+    "expires": {"arguments": {"x-expires": 3_600_000}},
+    "expires by a policy": {},
+    "expiring quorum": {"arguments": {"x-expires": 3_600_000, "x-queue-type": "quorum"}},
+}
+READS: Final[dict[str, tuple[str, dict[str, Any] | None]]] = {  # path, and what is posted there
+    "preview": ("tasks/preview", None),
+    "import": ("queues/import", {"queue": "odd"}),
+    "receive": ("queues/odd/receive", {"not_a_dead_letter_queue": True}),
+    "task": ("tasks", {"queue": "odd", "limit": 1, "not_a_dead_letter_queue": True}),
+    "dry run": ("tasks", {"queue": "odd", "dry_run": True, "not_a_dead_letter_queue": True}),
+    "export": ("tasks", {"queue": "odd", "kind": "export", "not_a_dead_letter_queue": True}),
+}
+
+
+def declared(vhost: Vhost, amqp: Client, kind: str, name: str = "odd", messages: int = 20) -> str:
+    """A durable queue of this kind that never had a consumer, with messages."""
+    if kind == "expires by a policy":
+        vhost.policy("expiring", f"^{name}$", {"expires": 3_600_000})
+    amqp.channel.queue_declare(name, durable=True, **KINDS[kind])
+    for number in range(messages):
+        amqp.publish(f"{number}", key=name, headers=DIED)
+    if kind == "expires by a policy":
+        where = f"queues/{vhost.quoted}/{name}"
+        eventually(lambda: "expires" in vhost.get(where).get("effective_policy_definition", ()), within=120)
+    return name
+
+
+def asked(router: Router, vhost: Vhost, read: str, queue: str = "odd") -> httpx.Response:
+    """The answer of a router that leads to this read."""
+    path, body = READS[read]
+    url = f"http://127.0.0.1:{router.port}/api/v1/{path.replace('odd', queue)}"
+    params = {"vhost": vhost.name, "queue": queue}
+    if body is not None:
+        body = {key: queue if key == "queue" else value for key, value in body.items()}
+        body |= {} if read == "import" else {"vhost": vhost.name}
+
+    def answered() -> httpx.Response:
+        method = "GET" if body is None else "POST"
+        answer = httpx.request(method, url, params=params, json=body, timeout=30, trust_env=False, verify=NO_TLS)
+        assert answer.status_code not in {429, 503}, answer.text
+        return answer
+
+    return eventually(answered, within=30)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_read_consumes_a_queue_that_would_be_deleted(
+    kind: str, vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
+) -> None:
+    declared(vhost, amqp, kind)
+    router = start_router(POLICIES, INDEX_PATH=str(tmp_path / "index.db"))
+    for read in READS:
+        answer = asked(router, vhost, read)
+        assert (read, answer.status_code) == (read, 409), answer.text
+        assert ("auto-delete" if kind == "auto-delete" else "it expires") in answer.text
+        assert amqp.depth("odd") == 20
+    assert "queue.read_refused" in router.output
+
+
+@pytest.mark.parametrize("kind", ["auto-delete", "expires"])
+def test_without_the_management_api_a_declaration_tells_it(
+    kind: str, vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    declared(vhost, amqp, kind)
+    amqp.queue("good")
+    pour(amqp, "good", ["1"], headers=DIED)
+    router = start_router(POLICIES, MANAGEMENT_URL="")
+    for read in ("receive", "task", "dry run"):
+        assert asked(router, vhost, read).status_code == 409
+        assert amqp.depth("odd") == 20
+    assert "is not read" not in asked(router, vhost, "receive", "good").text
+    assert "not known whether" not in router.ask("/readyz")[1]
+    assert asked(router, vhost, "receive", "absent").status_code == 404
+    assert not amqp.exists("absent")
+
+
+@pytest.mark.parametrize("mode", ["inbox", "guard", "relay"])
+@pytest.mark.parametrize("management", [True, False])
+def test_such_a_queue_is_not_attached(
+    mode: str,
+    management: bool,  # noqa: FBT001 - a parameter
+    vhost: Vhost,
+    amqp: Client,
+    start_router: Start,
+) -> None:
+    declared(vhost, amqp, "auto-delete", "one.auto")
+    declared(vhost, amqp, "expires", "one.expires")
+    to = ", forward-to: {exchange: amq.fanout}" if mode == "relay" else ""
+    attached = [f"  - {{queue: {name}, mode: {mode}{to}}}\n" for name in ("one.auto", "one.expires")]
+    policies = POLICIES.replace("1}}", "1, max-length: 5}}") + "attachments:\n" + "".join(attached)
+    router = start_router(policies, wait=False, **({} if management else {"MANAGEMENT_URL": ""}))
+    if mode == "guard" and not management:
+        eventually(lambda: router.says_ready(503, "one.auto", "one.expires"), within=20)
+    else:
+        eventually(lambda: router.says_ready(503, "it is auto-delete", "it expires"), within=20)
+    router.kill()
+    assert consistently(lambda: (amqp.depth("one.auto"), amqp.depth("one.expires")) == (20, 20))
+
+
+def test_doctor_and_lint_name_them(vhost: Vhost, amqp: Client, tmp_path: Path) -> None:
+    declared(vhost, amqp, "auto-delete", "one.auto")
+    declared(vhost, amqp, "expires by a policy", "one.expires")
+    (tmp_path / "p.yaml").write_text(POLICIES + 'attachments:\n  - {pattern: "^one\\\\."}\n', encoding="utf-8")
+    urls = {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url, "VHOSTS": vhost.name}
+    doctor = in_a_process("doctor", "--policies", str(tmp_path), **urls)
+    lint = in_a_process("policy", "lint", "--broker", str(tmp_path), **urls)
+    for done in (doctor, lint):
+        for name, why in (("one.auto", "auto-delete"), ("one.expires", "it expires")):
+            assert any(name in line and why in line for line in done.stdout.splitlines()), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (QueueFacts(), ""),
+        (QueueFacts("quorum", {"x-delivery-limit": 5}), ""),
+        (QueueFacts(arguments={"x-message-ttl": 5, "x-max-length": 1}), ""),
+        (QueueFacts(auto_delete=True), "auto-delete"),
+        (QueueFacts(exclusive=True), "exclusive"),
+        (QueueFacts(arguments={"x-expires": 1}), "it expires"),
+        (QueueFacts("quorum", {}, {"expires": 1}), "it expires"),
+    ],
+)
+def test_which_queues_vanish(facts: QueueFacts, why: str) -> None:
+    reason = attending.vanishes(facts)
+    assert why in reason
+    assert bool(why) == bool(reason)
+    for mode in ("inbox", "relay", "guard"):
+        assert attending.refusal(mode, facts, (4, 3), accepts_limit=True) == reason
