@@ -96,6 +96,7 @@ class Snapshot:
     policies: tuple[Rule, ...] = ()
     operator_policies: tuple[Rule, ...] = ()
     durable_exchanges: frozenset[str] = frozenset()
+    internal_exchanges: frozenset[str] = frozenset()
     auto_delete: frozenset[str] = frozenset()
     alternates: Mapping[str, str] = field(default_factory=dict)
     marks: Mapping[str, str] = field(default_factory=dict)
@@ -110,7 +111,7 @@ class Administration(Management):
         where = part(vhost)
         overview = await self._get("overview?columns=rabbitmq_version")
         queues = [_standing(queue) async for queue in self._listed(vhost, "", _COLUMNS)]
-        exchanges = await self._get(f"exchanges/{where}?columns=name,type,durable,auto_delete,arguments")
+        exchanges = await self._get(f"exchanges/{where}?columns=name,type,durable,auto_delete,internal,arguments")
         if not exchanges:  # every vhost has those that AMQP asks for
             raise ManagementError(f"vhost {vhost!r}: the management API names no exchange; its node may be starting")
         return Snapshot(
@@ -122,6 +123,7 @@ class Administration(Management):
             policies=tuple(map(rule_of, await self._get(f"policies/{where}"))),
             operator_policies=tuple(map(rule_of, await self._get(f"operator-policies/{where}"))),
             durable_exchanges=frozenset(exchange["name"] for exchange in exchanges if exchange["durable"]),
+            internal_exchanges=frozenset(exchange["name"] for exchange in exchanges if exchange.get("internal")),
             auto_delete=frozenset(exchange["name"] for exchange in exchanges if exchange["auto_delete"]),
             alternates=_argument(exchanges, ALTERNATE),
             marks=_argument(exchanges, MARK),

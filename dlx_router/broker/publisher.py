@@ -86,14 +86,10 @@ class Publisher(Generic[Job]):
         self._link.send_parts(parts, size)
 
     @property
-    def channel(self) -> int:
-        """On which is published; 0 where it is closed."""
-        return self._channel
-
-    @property
-    def largest(self) -> int:
-        """How many bytes a frame may hold."""
-        return (self._link.frame_max or frames.LARGEST) - frames.FRAME_OVERHEAD
+    def outlet(self) -> tuple[int, int, int]:
+        """The channel, 0 where it is closed; the number of the next publish; how many bytes a frame may hold."""
+        largest = (self._link.frame_max or frames.LARGEST) - frames.FRAME_OVERHEAD
+        return self._channel, self._confirms.next_number, largest
 
     def stamp(self) -> bytes:
         """The header entry that carries the number of the next publish."""

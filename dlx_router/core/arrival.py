@@ -240,6 +240,7 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
         size=facts.size,
         declared=None if fresh else record.declared,
         more=record.more,
+        refusals=record.refusals if not fresh else 0,
     )
 
 

@@ -85,7 +85,7 @@ def _further(
             again = letter.state == State.HELD and letter.cause == Cause.OUTAGE and not letter.fresh
             tries = letter.tries + 1 if again else 1
             wait = max(verdict.wait_ms, RUNGS[0])  # below the lowest rung it would go straight back into the outage
-            return Hold(Cause.OUTAGE, now_ms + wait, tries, letter.base_attempts)
+            return Hold(Cause.OUTAGE, now_ms + wait, tries, letter.base_attempts, refusals=letter.refusals)
     return plain
 
 
@@ -243,9 +243,24 @@ def release(letter: Letter, left_ms: int) -> Release:
     return Release.JUDGE if letter.state == State.HELD else Release.RETURN
 
 
-def hold(letter: Letter, cause: Cause, attempts: int, now_ms: int, *, grace_ms: int, target: str) -> Hold | Park:
-    """A refused letter takes the next rung of the ladder; an unroutable one is parked when the grace is over."""
-    tries = letter.tries + 1 if letter.state == State.HELD and letter.cause == cause else 1
+def hold(  # noqa: PLR0913 - what a wait depends on
+    letter: Letter,
+    cause: Cause,
+    attempts: int,
+    now_ms: int,
+    *,
+    grace_ms: int,
+    target: str,
+    steps: int = 1,
+    unsent_ms: int = 1000,
+    refusals: int = 0,
+) -> Hold | Park:
+    """A refused letter goes `steps` up the ladder; an unroutable one is parked when the grace is over.
+
+    `steps` 0: it was not sent, and waits for `unsent_ms`. `refusals`: how often it was sent and not confirmed.
+    """
+    tries = (letter.tries if letter.state == State.HELD and letter.cause == cause else 0) + steps
     if cause in GRACED and ladder_elapsed_ms(tries - 1) >= grace_ms:
         return Park(cause, attempts, target)
-    return Hold(cause, now_ms + ladder_ms(tries), tries, attempts, target)
+    due_ms = now_ms + (ladder_ms(tries) if steps else unsent_ms)
+    return Hold(cause, due_ms, tries, attempts, target, refusals=refusals)

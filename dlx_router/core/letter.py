@@ -111,6 +111,7 @@ class Letter:
     more: Mapping[str, Any] | None = None  # of the record, and unknown to this version
     serial: int | None = None  # tells it from messages that are equal byte for byte; None: of an older router
     possible_copy: bool = False  # the serial is new, but an earlier session may have handled this very message
+    refusals: int = 0  # how often it was sent since its newest death, and not confirmed
 
 
 def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that the docs list

@@ -28,9 +28,13 @@ class AskAlone:
 
 @dataclass(frozen=True, slots=True)
 class HoldOnLadder:
-    """It waits on the ladder and uses no attempt; `decision.hold` parks it where the grace of its cause is over."""
+    """It waits on the ladder and uses no attempt; `decision.hold` parks it where the grace of its cause is over.
+
+    `steps`: how far up the ladder; 0 where it was not sent.
+    """
 
     cause: Cause
+    steps: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +110,20 @@ NextStep = (
 class Learned(NamedTuple):
     """What is remembered of it, whatever the next step is.
 
-    `why`: the broker's words, "" where it had none, None where nothing new was said. `nacked`: the next nack is one too
-    many. `forget`: the resource is looked for again before the next letter. `full`, `silent`: the target rests.
-    `missing`: the target of this letter, which nothing overtakes, is missing or is not; None where that is not known.
+    `why`: the broker's words, "" where it had none, None where nothing new was said. `refused`: it was sent once more
+    and not confirmed. `forget`: the resource is looked for again before the next letter. `full`: the target gets
+    less. `silent`: it rests. `forbidden`: publishes to its exchange go alone. `missing`: the target of this letter,
+    which nothing overtakes, is missing or is not; None where that is not known. `pause_s`: the target rests so long.
     """
 
     why: str | None = None
-    nacked: bool = False
+    refused: bool = False
     forget: bool = False
     full: bool = False
     silent: bool = False
+    forbidden: bool = False
     missing: bool | None = None
+    pause_s: float = 0.0
 
 
 NOTHING: Final = Learned()

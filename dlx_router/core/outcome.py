@@ -51,7 +51,7 @@ class Park:
 class Hold:
     """A refused target or an outage: waits without using an attempt; `tries` holds so far, this one included.
 
-    `cause` None: nothing is wrong, it was published to wait.
+    `cause` None: nothing is wrong, it was published to wait. `refusals`: how often it was sent and not confirmed.
     """
 
     cause: Cause | None
@@ -61,6 +61,7 @@ class Hold:
     target: str = ""
     action: Action = Action.HOLD
     failed: tuple[str, ...] = ()
+    refusals: int = 0
 
 
 @value(frozen=True, slots=True)

@@ -101,6 +101,7 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
         target=target,
         since_ms=letter.since_ms or None,
         wait_ms=decision.wait_ms if waits and isinstance(decision, Retry) else None,
+        refusals=decision.refusals if isinstance(decision, Hold) else 0,
     )
 
 
@@ -136,6 +137,7 @@ def _remembered(  # noqa: PLR0913 - what differs between a decision and a redriv
     since_ms: int | None = None,
     redrive_id: str | None = None,
     wait_ms: int | None = None,
+    refusals: int = 0,
 ) -> Record:
     """The record of this letter: what it is and where it has been, whatever happens to it now."""
     return Record(
@@ -167,6 +169,7 @@ def _remembered(  # noqa: PLR0913 - what differs between a decision and a redriv
         since_ms=since_ms,
         wait_ms=wait_ms,
         serial=letter.serial,
+        refusals=refusals,
         more=letter.more,
     )
 

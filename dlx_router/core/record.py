@@ -70,6 +70,7 @@ class Record:
     wait_ms: int | None = None  # what was left of its wait when it went into its rung
     declared: Declared | None = None
     serial: int | None = None
+    refusals: int = 0  # of a letter that is held: how often it was sent and not confirmed
     more: Mapping[str, Any] | None = None  # members that a newer version wrote: carried, as long as there is room
 
     def is_about(self, *, crc32: int, size: int, message_id: str | None) -> bool:
@@ -152,7 +153,8 @@ def _oldest_but_first(deaths: list[Death], first: First | None) -> int:
 def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     """The document without its mac. Written in fragments, because letters of one queue share most of them."""
     rare = error or cut or record.redrive_id or record.since_ms or record.shadowed is not None
-    rest = _rest(record, error, cut=cut) if rare or record.declared is not None or record.more else ""
+    rarer = record.declared is not None or record.refusals or record.more
+    rest = _rest(record, error, cut=cut) if rare or rarer else ""
     parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
     return assembled(
         record.id,
@@ -318,6 +320,7 @@ def _raw_mode(user_id: bytes | None, expiration: bytes | None, priority: int | N
 
 def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     members: dict[str, Any] = {
+        "refusals": record.refusals or None,
         "error": error,
         "redrive_id": record.redrive_id,
         "shadowed": record.shadowed,

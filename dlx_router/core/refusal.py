@@ -30,6 +30,11 @@ from dlx_router.core.words import Cause
 
 NACK_PAUSE_S: Final = 0.2
 INSIST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+SINGLE_MOST: Final = 20  # publishes of one letter to one queue that does not take it
+IN_ORDER_MOST: Final = 100  # … where nothing may overtake it
+SEVERAL_MOST: Final = 5  # … where each may leave a copy: an exchange may lead to queues that did take it
+SEVERAL_STEPS: Final = 2
 INSIST_MS: Final = 45_000  # no letter stays unacked over a minute
 PATIENT_MS: Final = 30_000
 FIFO: Final = "fifo"
@@ -134,9 +139,11 @@ class RefusalFacts(NamedTuple):
     """What is known of a letter, its source and its target.
 
     `to_own`: its copy goes to a rung, to parking or to quarantine. `raw`: it goes to quarantine as it came. `in_order`:
-    its source is our queue in which nothing overtakes. `line`: it lives, and this is the relay it came by. `nacks`:
-    those so far. `rests`: its target refused or was silent just now; of what lives in a relay, only silent.
-    `missing_ms`: since its target was first found missing, in the deliveries before this one too; only in order.
+    its source is our queue in which nothing overtakes. `line`: it lives, and this is the relay it came by. `refusals`:
+    how often it was sent to this target and not confirmed, in earlier waits too. `most`: after so many of them it is
+    parked, because each may have left a copy. `rests`: its target refused or was silent just now; of what lives in a
+    relay, only silent. `missing_ms`: since its target was first found missing, in the deliveries before this one too;
+    only in order.
     """
 
     source: SourceKind
@@ -144,7 +151,8 @@ class RefusalFacts(NamedTuple):
     raw: bool = False
     in_order: bool = False
     line: RelayLine | None = None
-    nacks: int = 0
+    refusals: int = 0
+    most: int = SINGLE_MOST
     rests: bool = False
     missing_ms: float = 0
     unacked_ms: float = 0
@@ -154,6 +162,11 @@ class RefusalFacts(NamedTuple):
     def stays_ours(self) -> bool:
         """Whether its copy goes to a queue of ours, which must never refuse."""
         return self.to_own or self.raw
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the answer that has just come is its last refusal; a queue of ours is asked for ever."""
+        return not self.stays_ours and self.refusals + 1 >= self.most
 
     @property
     def back(self) -> RelayLine | None:
@@ -184,10 +197,11 @@ def _not_taken(why: NotTaken, facts: RefusalFacts) -> AfterRefusal:
             return _nacked(facts)
         case NotTaken.RETURNED:
             return _refused(facts, Cause.UNROUTABLE, Learned(why="", forget=True))
-        case NotTaken.TIMEOUT if facts.back is not None:
-            return _line_waits(facts, facts.back, Learned(silent=True))
+        case NotTaken.TIMEOUT if facts.back is not None and not facts.is_spent:
+            return _line_waits(facts, facts.back, Learned(refused=True, silent=True))
         case NotTaken.TIMEOUT:
-            return _refused(facts, Cause.TARGET_REFUSED, Learned(why=NO_CONFIRM, silent=not facts.stays_ours))
+            silent = Learned(why=NO_CONFIRM, refused=True, silent=not facts.stays_ours)
+            return _refused(facts, Cause.TARGET_REFUSED, silent, final=facts.is_spent)
         case NotTaken.RESTS:
             return _spared(facts)
         case NotTaken.KEPT:
@@ -195,12 +209,18 @@ def _not_taken(why: NotTaken, facts: RefusalFacts) -> AfterRefusal:
 
 
 def _nacked(facts: RefusalFacts) -> AfterRefusal:
-    """Asked a second time soon, because its queue may be gone by then; a relay asks in order, and again and again."""
+    """Asked a second time soon, because its queue may be gone by then; a relay asks in order.
+
+    A nack does not mean that nobody has it: other queues of the exchange may, and one with `reject-publish-dlx` has
+    dead-lettered it. So each counts, and the last one parks.
+    """
+    if facts.is_spent:
+        return AfterRefusal(ParkNow(Cause.TARGET_REFUSED), Learned(why="", refused=True, full=facts.line is None))
     if facts.back is not None:
-        return _line_waits(facts, facts.back, NOTHING)
-    if facts.nacks == 0 and not facts.rests:
-        return AfterRefusal(TryAgain(NACK_PAUSE_S), Learned(nacked=True))
-    return _refused(facts, Cause.TARGET_REFUSED, Learned(why=""))
+        return _line_waits(facts, facts.back, Learned(refused=True))
+    if facts.refusals == 0:
+        return AfterRefusal(TryAgain(NACK_PAUSE_S), Learned(refused=True, full=not facts.stays_ours))
+    return _refused(facts, Cause.TARGET_REFUSED, Learned(why="", refused=True))
 
 
 def _kept(facts: RefusalFacts) -> AfterRefusal:
@@ -212,7 +232,7 @@ def _kept(facts: RefusalFacts) -> AfterRefusal:
 def _refused(facts: RefusalFacts, cause: Cause, learned: Learned, *, final: bool = False) -> AfterRefusal:
     """A target that is full, gone or forbidden; our own queues must never be."""
     if facts.stays_ours:
-        return AfterRefusal(KeepForOwnQueue(learned.why or cause), learned._replace(nacked=True))
+        return AfterRefusal(KeepForOwnQueue(learned.why or cause), learned._replace(refused=True))
     if final:
         return AfterRefusal(ParkNow(cause), learned)
     return _waits(facts, cause, learned._replace(full=cause is Cause.TARGET_REFUSED))
@@ -228,11 +248,17 @@ def _spared(facts: RefusalFacts) -> AfterRefusal:
 
 
 def _waits(facts: RefusalFacts, cause: Cause, learned: Learned) -> AfterRefusal:
-    """On the ladder. In order nothing overtakes: tried each second, parked where its target is missing for too long."""
+    """On the ladder. In order nothing overtakes: tried each second, parked where its target is missing for too long.
+
+    What was not sent climbs no step. Where a publish may leave copies the steps are longer.
+    """
+    missing, several = cause in GRACED, facts.most <= SEVERAL_MOST
     if not facts.in_order:
-        return AfterRefusal(HoldOnLadder(cause), learned)
-    missing = cause in GRACED
+        steps = 1 if missing or not several else SEVERAL_STEPS
+        return AfterRefusal(HoldOnLadder(cause, steps if missing or learned.refused else 0), learned)
     learned = learned._replace(missing=missing)
+    if learned.full and facts.refusals:
+        learned = learned._replace(pause_s=min((4.0 if several else 2.0) ** facts.refusals, LONGEST_PAUSE_S))
     if missing and facts.missing_ms >= facts.grace_ms:
         return AfterRefusal(ParkNow(cause), learned)
     if facts.unacked_ms > INSIST_MS and facts.source.is_ours:
@@ -256,7 +282,8 @@ def _closed(code: int, text: str, facts: RefusalFacts) -> AfterRefusal:
     if facts.raw:
         return _refused(facts, Cause.TARGET_REFUSED, Learned(why=reason))
     if code in MISSING:
-        return _refused(facts, MISSING[code], Learned(why=reason, forget=True))
+        forbidden = MISSING[code] is Cause.FORBIDDEN and not facts.stays_ours
+        return _refused(facts, MISSING[code], Learned(why=reason, forget=True, forbidden=forbidden))
     return _malformed(reason)
 
 
@@ -286,6 +313,8 @@ def _unpublishable(why: str, facts: RefusalFacts) -> AfterRefusal:
 
 def _doubted(answer: InDoubt, facts: RefusalFacts) -> AfterRefusal:
     """One after the other; behind one confirm that did not come, others' targets are spared."""
+    if not facts.stays_ours and facts.refusals >= facts.most:
+        return AfterRefusal(ParkNow(Cause.TARGET_REFUSED))
     if facts.rests:
         return _spared(facts)
     if answer.refused:

@@ -12,7 +12,7 @@ _MAC: Final = b',"mac":"'
 _KNOWN: Final = frozenset((
     "v", "id", "state", "vhost", "failed_queue", "first", "attempts", "redrives", "tries", "reason", "cause", "policy",
     "revision", "target", "due_ms", "first_death_ms", "last_death_ms", "deaths", "props", "error", "redrive_id",
-    "parent", "shadowed", "cut", "since_ms", "wait_ms", "declared", "serial", "digest", "mac",
+    "parent", "shadowed", "cut", "since_ms", "wait_ms", "declared", "serial", "refusals", "digest", "mac",
 ))  # fmt: skip
 
 
@@ -69,6 +69,7 @@ def _record(document: dict[str, Any]) -> Record:
         wait_ms=document.get("wait_ms"),
         declared=None if (declared := document.get("declared")) is None else _declared(declared),
         serial=document.get("serial"),
+        refusals=document.get("refusals", 0),
         more=None if _KNOWN.issuperset(document) else {name: document[name] for name in document.keys() - _KNOWN},
     )
 

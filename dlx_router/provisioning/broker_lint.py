@@ -74,6 +74,7 @@ class Checks:
         findings.update(self._of_delays())
         findings.update(self._of_guards())
         findings.update(self._of_attachments())
+        findings.update(self._of_relays())
         findings.update(self._of_routers())
         return sorted(findings)
 
@@ -94,6 +95,7 @@ class Checks:
                     f"{shown(self._snapshot.vhost)}; declare it, or write the name of one that does",
                 )
             return
+        yield from self._internal(source, exchange)
         kind = self._snapshot.exchanges.get(exchange, "direct")
         if kind == "x-delayed-message":
             yield at(
@@ -157,6 +159,16 @@ class Checks:
                 f"the router's user may not write to exchange "
                 f"{shown(exchange or DEFAULT_EXCHANGE)}, where dead letters of {shown(queue.name)} go; grant it "
                 f"(dlx-router permissions prints how)",
+            )
+
+    def _internal(self, source: Source, exchange: str) -> Iterator[Finding]:
+        if exchange in self._snapshot.internal_exchanges:
+            yield at(
+                source,
+                codes.NO_RIGHT,
+                f"exchange {shown(exchange)} is internal: RabbitMQ refuses what clients publish to it, the router "
+                "too; write an exchange that is not, and bind it to this one",
+                error=True,
             )
 
     def _of_discards(self, dropping: Mapping[Source, set[str]]) -> Iterator[Finding]:
@@ -305,6 +317,11 @@ class Checks:
                 if why and not self._names.is_own(queue.name):
                     message = f"queue {shown(queue.name)} is not attached: {why}"
                     yield at(attachment.source, codes.NOT_READ, message, error=attachment.named)
+
+    def _of_relays(self) -> Iterator[Finding]:
+        for attachment in self._attachments:
+            if attachment.forward is not None:
+                yield from self._internal(attachment.source, attachment.forward.exchange)
 
     def _of_routers(self) -> Iterator[Finding]:
         kept = [rule for rule in self._snapshot.policies if rule.name not in self._ours]

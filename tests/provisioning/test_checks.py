@@ -9,6 +9,7 @@ import pytest
 from dlx_router.broker.administration import Bound, Rule, Snapshot, Standing
 from dlx_router.broker.definitions import Queue, core, rescued, rung, shard
 from dlx_router.cli.doctor import diagnosis
+from dlx_router.config.findings import Severity
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
@@ -172,6 +173,20 @@ def test_a_policy_gives_a_dead_letter_exchange_a_way_as_an_argument_does(tmp_pat
     assert "DLX203" in codes(bare)
     assert "DLX203" not in codes(led)
     assert "DLX203" in codes(replace(led, alternates={"graves": "nowhere"}))
+
+
+def test_an_internal_exchange_as_a_target_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "version: 1\nattachments:\n  - {queue: in, mode: relay, forward-to: {exchange: hidden}}\n"
+        "policies:\n  - {name: a, queue: q, definition: {dead-letter-exchange: hidden}}\n"
+    )
+    loaded = load_policies(tmp_path)
+    seen = Snapshot("/", (4, 3), (Standing("q", "classic"),), {"": "direct", "hidden": "fanout"})
+    for internal, lines in ((frozenset[str](), []), (frozenset({"hidden"}), [3, 5])):
+        snapshot = replace(seen, internal_exchanges=internal)
+        findings = Checks(loaded.policies, loaded.attachments, snapshot, Names(), None).findings()
+        errors = [found for found in findings if found.code == "DLX206" and found.severity is Severity.ERROR]
+        assert sorted(found.line for found in errors) == lines
 
 
 @pytest.mark.parametrize("apply_to", ["queues", "all"])

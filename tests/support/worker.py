@@ -20,6 +20,7 @@ from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.runs import Outlets
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
@@ -27,6 +28,7 @@ from dlx_router.wire import frames, properties, table
 NAMES: Final = Names("dlx-router")
 KEY: Final = b"k" * 32
 SOURCE: Final = Source("p", "p.yaml", 1)
+OUTLETS: Final = Outlets((1, 1, 131_064), (1, 1, 131_064), b"guest")
 
 
 class Taken:

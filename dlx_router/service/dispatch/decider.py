@@ -15,7 +15,7 @@ from dlx_router.core.breaker import CLOSED, Breakers, Verdict
 from dlx_router.core.decision import attempts_of, decide, died, hold, waiting
 from dlx_router.core.letter import Arrival, First, Letter
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
-from dlx_router.core.passing import Target
+from dlx_router.core.passing import MAXLEN, Target
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.record import Record
 from dlx_router.core.waiting import left
@@ -23,6 +23,7 @@ from dlx_router.core.words import UNKNOWN, Action, Cause, counted
 from dlx_router.journal.events import Ruling
 from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch import arrivals, events
+from dlx_router.service.dispatch.cooldown import OverflowingQueues
 from dlx_router.service.inflight import clock, compiled, decoder, delayed_message, runs
 from dlx_router.service.inflight.clock import now_ms, steady_ms
 from dlx_router.service.inflight.decoder import Envelope
@@ -30,7 +31,7 @@ from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job, resource_of
 from dlx_router.service.inflight.moulds import Mould
 from dlx_router.service.inflight.routes import Known
-from dlx_router.service.inflight.runs import Outlet, Written
+from dlx_router.service.inflight.runs import Outlets, Written
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
@@ -45,6 +46,7 @@ class Decider:
         self._journal = journal
         self._once = Once()
         self.breakers = Breakers()
+        self.overflowing = OverflowingQueues()
 
     def judge(
         self, delivery: frames.Delivery, consumer: Consumer, place: decoder.Place, started_s: float, known: Known = None
@@ -65,28 +67,33 @@ class Decider:
         return job
 
     def run(
-        self, deliveries: Sequence[frames.Delivery], at: int, place: decoder.Place, outlet: Outlet, known: Known = None
+        self,
+        deliveries: Sequence[frames.Delivery],
+        at: int,
+        place: decoder.Place,
+        outlets: Outlets,
+        known: Known = None,
     ) -> Written | None:
         """As `judge`, of as many from `at` on as are alike; None: that one is to be judged by itself. Never raises."""
         try:
-            return self._run(deliveries, at, place, outlet, known)
+            return self._run(deliveries, at, place, outlets, known)
         except Exception as error:  # noqa: BLE001 - nothing was done, and alone its errors cost nobody else anything
             events.not_in_runs(self._once, place.source, error)
             return None
 
     def _run(
-        self, deliveries: Sequence[frames.Delivery], at: int, place: decoder.Place, outlet: Outlet, known: Known
+        self, deliveries: Sequence[frames.Delivery], at: int, place: decoder.Place, outlets: Outlets, known: Known
     ) -> Written | None:
         in_force = self.in_force
 
         def find(delivery: frames.Delivery) -> Mould | None:
-            mould = compiled.mould(in_force, delivery, place, outlet.user)
+            mould = compiled.mould(in_force, delivery, place, outlets.user)
             if mould is None or (mould.shared is not None and not self._journal.takes_entries):
                 return None
             resource = mould.route.resource
             return mould if resource is None or known is None or known.get(resource) == resource[1] else None
 
-        written = runs.written(find, deliveries[at:] if at else deliveries, place, outlet, clock.CLOCK.now_ms())
+        written = runs.written(find, deliveries[at:] if at else deliveries, place, outlets, clock.CLOCK.now_ms())
         if written is not None:
             written.batches[:] = self._journal.record_run(written.entries)
             for decided, count in written.decided().items():
@@ -235,7 +242,18 @@ class Decider:
             job.breaker = verdict.state.value
             return verdict
 
-        self._carry_out(job, decide(letter, policy, now, draw, breaker), letter.reason, now)
+        decision = decide(letter, policy, now, draw, breaker)
+        if letter.state is not None and letter.fresh and letter.reason == MAXLEN:
+            decision = self._overflowed(letter, decision)
+        self._carry_out(job, decision, letter.reason, now)
+
+    def _overflowed(self, letter: Letter, decision: Decision) -> Decision:
+        """A copy came back from the queue it was sent to: if that dead-letters what it refuses, it is parked."""
+        queue = letter.fresh[0].queue
+        self.overflowing.returned(queue)
+        if isinstance(decision, Retry) and queue in self.overflowing:
+            return Park(Cause.TARGET_REFUSED, decision.attempts, queue)
+        return decision
 
     def _carry_out(self, job: Job, decision: Decision, reason: str, now: int) -> None:
         """As `apply`, of a decision that is the first about this delivery, and counted; by a route it was already."""
@@ -259,7 +277,7 @@ class Decider:
         """Give the job this decision and the copy that carries it out."""
         letter, envelope = job.letter, job.envelope
         assert letter is not None and envelope is not None  # noqa: PT018 - raw jobs are never judged
-        job.decision, job.action, job.nacks = decision, decision.action, 0
+        job.decision, job.action = decision, decision.action
         job.cause = decision.cause.value if decision.cause else ""
         if failed := getattr(decision, "failed", ()):
             self._metrics.condition_errors += len(failed)
@@ -306,12 +324,27 @@ class Decider:
         self._record(job, job.in_force.event_factory.quarantined(event_letter, job.cause, place.names.quarantine), now)
         job.letter = letter
 
-    def refused(self, job: Job, cause: Cause) -> None:
-        """The copy's target refused it: on to the ladder, or into parking when the grace is over."""
+    def refused(self, job: Job, cause: Cause, steps: int = 1, unsent_ms: int = 0) -> None:
+        """The copy's target refused it: on to the ladder, or into parking when the grace is over.
+
+        `steps` 0: it was not sent, and waits for `unsent_ms`.
+        """
         assert job.letter is not None and job.copy is not None  # noqa: PT018 - discards are not published
         self._remember_the_way(job)
         now, target, grace_ms = now_ms(), publication.leads_to(job.copy), job.in_force.rules.grace_ms
-        self.apply(job, hold(job.letter, cause, _attempts(job, job.letter), now, grace_ms=grace_ms, target=target), now)
+        decision = hold(
+            job.letter,
+            cause,
+            _attempts(job, job.letter),
+            now,
+            grace_ms=grace_ms,
+            target=target,
+            steps=steps,
+            unsent_ms=unsent_ms,
+            refusals=job.letter.refusals + job.refusals,
+        )
+        job.refusals = 0  # it goes to a queue of ours now
+        self.apply(job, decision, now)
 
     @staticmethod
     def _remember_the_way(job: Job) -> None:
@@ -324,6 +357,7 @@ class Decider:
         assert job.letter is not None
         self._remember_the_way(job)
         target = publication.leads_to(job.copy) if job.copy is not None else ""
+        job.refusals = 0
         self.apply(job, Park(cause, _attempts(job, job.letter), target), now_ms())
 
     def _left_ms(self, job: Job, letter: Letter, envelope: Envelope, now: int) -> int:

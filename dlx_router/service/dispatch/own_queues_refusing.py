@@ -7,16 +7,20 @@ stops only the attached queues whose letters it refused. It is known for as long
 not forget it.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from dlx_router.core.letter import Arrival
 from dlx_router.core.refusal import SourceKind
+from dlx_router.service.dispatch.cooldown import Cooldown
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 
 STEADY_S: Final = 30.0
+FORBIDDEN_S: Final = 120.0
+DEFERRED_S: Final = 60.0
 COSTLY: Final = 2  # sessions in a row that ended soon, and returned letters of attached queues
 Heard = Callable[[], None]
 
@@ -40,6 +44,8 @@ class RefusingQueues:
         self._spent: set[str] = set()  # attached queues with a letter that has no returns left to prove anything
         self._refused: dict[str, set[str]] = {}  # rungs that refuse → the queues whose letters
         self._held: dict[HeldBytes, frozenset[str]] = {}  # who holds letters → for which own queues
+        self.forbidden = Cooldown[str](FORBIDDEN_S)  # exchanges of others that closed a channel; publishes go alone
+        self._deferred: dict[str, tuple[int, float]] = {}  # targets that refuse → how many were deferred, and when last
         self._costly = 0
         self._listeners: dict[Heard, None] = {}
         self._key, self._note, self._crash = f"refused {vhost}", f"careful {vhost}", f"crashed {vhost}"
@@ -172,6 +178,34 @@ class RefusingQueues:
                 "other letter has proved it, restart the router"
             )
         return f"not consumed until {refusing} confirms a letter"
+
+    # -- targets of others --------------------------------------------------------------------------------------
+
+    def forbids(self, exchange: str, why: str) -> None:
+        """The broker closed a channel, because the router may not publish there."""
+        self.forbidden.rest(exchange)
+        self._readiness.note(
+            f"forbidden {self._vhost}/{exchange}",
+            f"vhost {self._vhost!r}: no right to publish to exchange {exchange!r} ({why}); its messages are held, then "
+            "parked; give the router's user the right to write to it",
+        )
+
+    def check(self, deferred: Mapping[str, int]) -> None:
+        """Called each second by each worker, with what it deferred for which target."""
+        now_s = time.monotonic()
+        for exchange in [exchange for exchange in self.forbidden if not self.forbidden.has(exchange)]:
+            del self.forbidden[exchange]
+            self._readiness.drop_note(f"forbidden {self._vhost}/{exchange}")
+        for target, count in deferred.items():
+            self._deferred[target] = self._deferred.get(target, (0, 0.0))[0] + count, now_s
+            self._readiness.note(
+                f"deferred {self._vhost}/{target}",
+                f"vhost {self._vhost!r}: {target} refuses messages: {self._deferred[target][0]} were deferred; they "
+                "are sent as fast as it takes them; look at its limits and its consumers",
+            )
+        for target in [target for target, (_, last_s) in self._deferred.items() if now_s - last_s > DEFERRED_S]:
+            del self._deferred[target]
+            self._readiness.drop_note(f"deferred {self._vhost}/{target}")
 
     def _that_stop(self, queue: str) -> list[str]:
         """The own queues that must confirm before this attached queue is consumed."""

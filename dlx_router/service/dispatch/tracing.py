@@ -22,7 +22,7 @@ from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.routes import Known
-from dlx_router.service.inflight.runs import Outlet, Written
+from dlx_router.service.inflight.runs import Outlets, Written
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.traces import Begun, Link, Outcome, Traces, Value
 from dlx_router.wire import frames, properties, table
@@ -72,7 +72,12 @@ class TracedDecider(Decider):
         return job
 
     def run(
-        self, deliveries: Sequence[frames.Delivery], at: int, place: decoder.Place, outlet: Outlet, known: Known = None
+        self,
+        deliveries: Sequence[frames.Delivery],
+        at: int,
+        place: decoder.Place,
+        outlets: Outlets,
+        known: Known = None,
     ) -> Written | None:
         """None: whether it is sampled is asked of each letter."""
 

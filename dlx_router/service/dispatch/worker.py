@@ -10,7 +10,8 @@
 What the broker's answers lead to, in short; core/refusal is the table:
 
     confirmed                 acked
-    nack                      once more after a moment; again: held on the ladder, and the target rests
+    nack                      once more after a moment; again: held on the ladder, and the target gets less
+    nack or silence, too often   parked: each such publish may have left a copy
     returned, 404, 403        held on the ladder for UNROUTABLE_GRACE, then parked
     nothing in time           held; the target is asked by one letter at a time until it answers
     channel closed            each that was in doubt alone: the culprit is held, parked or quarantined
@@ -19,14 +20,16 @@ What the broker's answers lead to, in short; core/refusal is the table:
 
 Rules for whoever edits this file:
 1. A source is settled in settler.py and nowhere else, and that is called after a confirm without return.
-2. Every job ends there, settled or `gone` (its consumer was lost; the broker still has the letter).
-3. What a queue of ours refuses is kept and tried again: ending the session would return it. Never a drop.
+2. What a target can fail never shares a channel with what goes to a queue of ours: a channel that closes leaves doubt.
+3. Every job ends there, settled or `gone` (its consumer was lost; the broker still has the letter).
+4. What a queue of ours refuses is kept and tried again: ending the session would return it. Never a drop.
 """
 
 import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from dlx_router.broker.consumer import Consumer
@@ -61,7 +64,7 @@ from dlx_router.service.inflight.encoder import UNWRITABLE
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.places import Places
 from dlx_router.service.inflight.routes import Resource, Route
-from dlx_router.service.inflight.runs import Outlet
+from dlx_router.service.inflight.runs import Outlets
 from dlx_router.wire import frames
 
 Mark = tuple[Publisher[Job], int]
@@ -77,9 +80,10 @@ class Worker:
         self._owner, self._settling = owner, owner.settling()
         self._places = Places()
         self._backlog: list[Job] = []
-        self._publisher: Publisher[Job] = self._new_publisher()
+        self._publisher = self._new_publisher(own=False)
+        self._own_publisher = self._new_publisher(own=True)
         self._moved_s = time.monotonic()
-        self._targets, self._late = KnownTargets(owner), LateConfirms()
+        self._targets, self._late, self._own_late = KnownTargets(owner), LateConfirms(), LateConfirms()
         self._is_closed = False
         heard = Heard(self._arrived, self._after, self._carry_out, lambda job: self._waits.refused(job))  # noqa: PLW0108 - made below
         self._alone = Retransmit(owner, self._settling, probe, heard)
@@ -87,28 +91,30 @@ class Worker:
             owner, self._places, self._settling, probe=probe, alone=self._alone, heard=heard, provide=self._provide
         )
 
-    def _new_publisher(self) -> Publisher[Job]:
+    def _new_publisher(self, *, own: bool) -> Publisher[Job]:
         return Publisher(
             self._owner.publish_link,
             on_answer=self._answered,
             on_done=self._confirmed,
             on_runs=self._confirmed_runs,
-            on_doubt=self._in_doubt,
+            on_doubt=partial(self._in_doubt, own),
         )
 
     async def open(self) -> None:
-        """Open the publishing channel, where it is not."""
-        if not self._publisher.is_open:
-            await self._publisher.open()
+        """Open the publishing channels, where they are not."""
+        for publisher in (self._publisher, self._own_publisher):
+            if not publisher.is_open:
+                await publisher.open()
 
     async def close(self) -> None:
-        """Close the publishing channel for good; nothing is in flight any more."""
+        """Close the publishing channels for good; nothing is in flight any more."""
         self._is_closed = True
         self._waits.close()
         await self._publisher.close()
+        await self._own_publisher.close()
 
     def mark(self) -> Mark:
-        """What was published up to now, for `has_answered`."""
+        """What was published to targets up to now, for `has_answered`."""
         return self._publisher, self._publisher.next_number
 
     def has_answered(self, mark: Mark) -> bool:
@@ -144,20 +150,28 @@ class Worker:
             return
         job = owner.decider.judge(delivery, consumer, place, owner.read_s(), owner.provision.known)
         route = job.route  # what it needs is there
-        if route is not None and not self._targets.full and not owner.provision.silent and self._publisher.is_open:
-            self._publish(job, route)
-        else:
+        provision = owner.provision
+        if route is None or self._targets.full or provision.silent or provision.refusals.forbidden:
             self._submit(job)
+            return
+        publisher = self._own_publisher if route.action is Action.RETRY else self._publisher
+        if publisher.is_open:
+            self._publish(job, route, publisher)
+        else:
+            self._backlog.append(job)
 
     def take_run(self, deliveries: Sequence[frames.Delivery], at: int, consumer: Consumer) -> int:
         """As `take`, of as many from `at` on as have a mould; → how many. 0: nothing was done."""
-        owner, place, publisher = self._owner, self._places[consumer], self._publisher
-        if self._targets.full or owner.provision.silent or not publisher.is_open:
+        owner, place = self._owner, self._places[consumer]
+        own, targets = self._own_publisher.outlet, self._publisher.outlet
+        provision = owner.provision
+        if self._targets.full or provision.silent or provision.refusals.forbidden or not own[0] or not targets[0]:
             return 0
-        outlet = Outlet(publisher.channel, publisher.next_number, publisher.largest, owner.encoder.user)
-        written = owner.decider.run(deliveries, at, place, outlet, owner.provision.known)
+        outlets = Outlets(own, targets, owner.encoder.user)
+        written = owner.decider.run(deliveries, at, place, outlets, owner.provision.known)
         if written is None:
             return 0
+        publisher = self._own_publisher if written.moulds[0].route.action is Action.RETRY else self._publisher
         if not len(publisher):
             self._moved_s = time.monotonic()
         weight = 0
@@ -242,19 +256,30 @@ class Worker:
         self._send(job)
 
     def _send(self, job: Job) -> None:
-        publisher, silent = self._publisher, self._owner.provision.silent
+        copy, route, provision = job.copy, job.route, self._owner.provision
+        if route is not None:
+            own = route.action is Action.RETRY
+        else:
+            own = copy is None or copy.way is Way.RUNG or copy.way is Way.PARKING
+        publisher = self._own_publisher if own else self._publisher
         if not publisher.is_open:
             self._backlog.append(job)
-        elif (self._targets.full or silent) and (self._targets.rests(job) or silent.is_over(job.target)):
-            self._not_arrived(job, InDoubt(was_silent=True))
         elif job.raw:
             self._owner.spawn(self._alone.each([job]))
+        elif own:
+            self._publish(job, route, publisher)
+        elif provision.silent and (provision.silent.has(job.target) or provision.silent.is_over(job.target)):
+            self._not_arrived(job, InDoubt(was_silent=True))
+        elif self._targets.full and not self._targets.admits(job):
+            self._not_arrived(job, NotTaken.RESTS)
+        elif provision.refusals.forbidden and provision.refusals.forbidden.has(job.target[0]):
+            self._owner.spawn(self._alone.each([job]))
         else:
-            self._publish(job, job.route)
+            self._publish(job, route, publisher)
 
-    def _publish(self, job: Job, route: Route | None) -> None:
+    def _publish(self, job: Job, route: Route | None, publisher: Publisher[Job]) -> None:
         """As its route says, or its copy."""
-        publisher, encoder = self._publisher, self._owner.encoder
+        encoder = self._owner.encoder
         if not len(publisher):
             self._moved_s = time.monotonic()
         try:
@@ -282,14 +307,14 @@ class Worker:
     def _confirmed_runs(self, parts: list[Part[Job]]) -> None:
         """As `_confirmed`; where a target is known that did not take letters, each is looked at by itself."""
         self._moved_s = time.monotonic()
-        provision = self._owner.provision
-        if provision.silent or self._targets.missing is not None or provision.refusals.queues:
+        provision, targets = self._owner.provision, self._targets
+        if provision.silent or targets.full or targets.head is not None or provision.refusals.queues:
             self._confirmed([job for part in parts for job in part.jobs()])
         else:
             self._settling.confirmed_runs(parts)
 
     def _arrived(self, jobs: list[Job]) -> None:
-        if self._targets.missing is not None:
+        if self._targets.full or self._targets.head is not None:
             self._targets.arrived(jobs)
         if self._owner.provision.refusals.queues:
             self._waits.took(jobs)
@@ -318,11 +343,9 @@ class Worker:
         if answer in _HEARD:
             self._owner.metrics.publish_refused[str(answer)] += 1
         step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
-        once_more = learned.nacked and isinstance(step, next_step.TryAgain)
+        once_more = learned.refused and isinstance(step, next_step.TryAgain) and self._targets.head is None
         if job.route is not None and not once_more and not isinstance(step, next_step.QuarantineRaw):
-            nacks = job.nacks
             self._owner.decider.in_full(job, place)
-            job.nacks = nacks
             step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
         self._targets.learn(job, learned, now_s)
         return step
@@ -337,8 +360,9 @@ class Worker:
         match step:
             case next_step.TryAgain(after_s):
                 asyncio.get_running_loop().call_later(after_s, self._resume, job)
-            case next_step.HoldOnLadder(cause):
-                decider.refused(job, cause)
+            case next_step.HoldOnLadder(cause, steps):
+                unsent_ms = self._targets.defers(job, sent=steps > 0)
+                decider.refused(job, cause, steps, unsent_ms)
                 self._submit(job)
             case next_step.ParkNow(cause):
                 decider.park(job, cause)
@@ -373,6 +397,7 @@ class Worker:
             decider.identified(job, place)  # the short way has told of it under the letter's id, and told a success
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
         job.copy = job.resource = job.route = None
+        job.refusals = 0
         decider.quarantined(job, place)
         self._send(job)
 
@@ -380,16 +405,19 @@ class Worker:
 
     def check(self, timeout_s: float) -> None:
         """Called each second: a confirm that does not come closes the channel, whatever else is confirmed."""
-        publisher = self._publisher
         self._settling.check()
-        self._targets.full.forget_over()
+        self._owner.provision.refusals.check(self._targets.check())
         if not self._owner.publish_link.blocked:
             self._waits.check()
+        self._check_confirms(self._publisher, self._late, timeout_s)
+        self._check_confirms(self._own_publisher, self._own_late, timeout_s)
+
+    def _check_confirms(self, publisher: Publisher[Job], confirms: LateConfirms, timeout_s: float) -> None:
         if self._owner.publish_link.blocked or not publisher.is_open:
-            self._late.forget()
+            confirms.forget()
             self._moved_s = time.monotonic()
             return
-        late = publisher.unanswered(self._late.before(publisher.next_number, timeout_s))
+        late = publisher.unanswered(confirms.before(publisher.next_number, timeout_s))
         if not late:
             return
         if time.monotonic() - self._moved_s < timeout_s:  # else nobody answers, and each is asked alone
@@ -399,20 +427,27 @@ class Worker:
         self._owner.metrics.publish_refused[TIMEOUT] += 1
         self._owner.spawn(publisher.close())
 
-    def _in_doubt(self, jobs: list[Job], _error: Exception) -> None:
+    def _in_doubt(self, own: bool, jobs: list[Job], _error: Exception) -> None:  # noqa: FBT001 - bound by partial
         """The channel is gone: repeat what is in doubt one by one, so that only the culprit pays."""
         if self._is_closed or not self._owner.publish_link.is_open:
             return  # the session ends, and the broker still has every letter
         self._owner.metrics.publish_refused["closed"] += 1
-        self._owner.spawn(self._recover(jobs))
+        for job in jobs:
+            job.refusals += not own  # it may have left a copy
+        self._owner.spawn(self._recover(jobs, own=own))
 
-    async def _recover(self, jobs: list[Job]) -> None:
+    async def _recover(self, jobs: list[Job], *, own: bool) -> None:
         await self._alone.each(jobs)
         if self._is_closed:
             return  # nobody would close what is opened now
-        self._publisher = self._new_publisher()
-        await self._publisher.open()
-        self._late.forget()
+        publisher = self._new_publisher(own=own)
+        await publisher.open()
+        if own:
+            self._own_publisher = publisher
+            self._own_late.forget()
+        else:
+            self._publisher = publisher
+            self._late.forget()
         self._moved_s = time.monotonic()
         backlog, self._backlog = self._backlog, []
         for job in backlog:

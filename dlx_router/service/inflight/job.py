@@ -42,11 +42,11 @@ class Job:
         "in_force",
         "key",
         "letter",
-        "nacks",
         "policy",
         "props",
         "published_ms",
         "raw",
+        "refusals",
         "resource",
         "route",
         "span",
@@ -74,7 +74,7 @@ class Job:
         self.cause = ""
         self.why = ""  # the target refused it, in the broker's words
         self.raw = False
-        self.nacks = 0
+        self.refusals = 0  # how often its copy was sent to where it goes now, and not confirmed
         self.batches: tuple[Batch, ...] = ()  # of the journal: the source is settled once these are
         self.untold: tuple[Journal, Ruling, int] | None = None  # until it is known where the copy goes
         self.breaker = ""  # what the breaker said, where it was asked
@@ -105,6 +105,17 @@ class Job:
         if route is not None:
             return text(route.exchange), text(route.routing_key), None
         return ("", "", None) if copy is None else (copy.exchange, copy.routing_key, copy.bcc)
+
+    @property
+    def queue(self) -> str | None:
+        """The one queue to which the copy goes; None where an exchange or a CC key may lead it to several."""
+        route, copy = self.route, self.copy
+        if route is not None:
+            return None if route.exchange else text(route.routing_key)
+        if copy is None or copy.way is Way.RETURN:
+            return None if copy is None else copy.record.failed_queue
+        several = copy.exchange or copy.cc or (copy.cc is None and self.envelope and b"CC" in self.envelope.found)
+        return None if several else copy.routing_key
 
     @property
     def to_own(self) -> bool:

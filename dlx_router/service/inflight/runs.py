@@ -16,6 +16,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.core import record as records
 from dlx_router.core.letter import PLAIN_BODY_BYTES
 from dlx_router.core.record import CRC32, END, SERIAL, SIZE
+from dlx_router.core.words import Action
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.encoding import string
 from dlx_router.journal.entry import Entry
@@ -33,12 +34,15 @@ _NOBODY: Final = frames.Delivery(0, b"", 0, False, b"", b"", b"", b"")  # noqa: 
 _pack_long: Final = Struct(">I").pack
 
 
-class Outlet(NamedTuple):
-    """Where copies leave: a channel, the number of its next publish, the most that a frame may hold, and who we are."""
+Outlet = tuple[int, int, int]
+"""Where copies leave: a channel, the number of its next publish, and the most that a frame may hold."""
 
-    channel: int
-    number: int
-    largest: int
+
+class Outlets(NamedTuple):
+    """Where copies to queues of ours leave, and where those to targets; and who we are."""
+
+    own: Outlet
+    targets: Outlet
     user: bytes
 
 
@@ -141,25 +145,30 @@ def written(
     find: Callable[[frames.Delivery], Mould | None],
     deliveries: Sequence[frames.Delivery],
     place: Place,
-    outlet: Outlet,
+    outlets: Outlets,
     now_ms: int,
 ) -> Written | None:
     """As many of these as have a mould, as `compiled.write` and `section` would write each; tells nobody.
 
     It ends before one without a body, and one whose header no frame can hold, or whose record would be too long: alone
-    that is seen to. None: that is the first. Either all or none of them are told to the journal.
+    that is seen to. None: that is the first. Either all or none of them are told to the journal, and they leave by one
+    outlet.
     """
     moulds: list[Mould] = []
     tables: list[bytes] = []
     entries: list[Entry] = []
-    key = place.key
+    key, outlet = place.key, outlets.targets
     begin = records.signer(key)
     while len(tables) < len(deliveries):
         at = len(tables)
         mould = find(deliveries[at])
-        if mould is None or (moulds and (moulds[0].shared is None) != (mould.shared is None)):
+        if mould is None:
             break
-        _write(mould.common(now_ms, outlet.largest, key, begin), place.serials, deliveries, tables, entries)
+        if not moulds:
+            outlet = outlets.own if mould.route.action is Action.RETRY else outlets.targets
+        elif mould.route.action is not moulds[0].route.action or (moulds[0].shared is None) != (mould.shared is None):
+            break
+        _write(mould.common(now_ms, outlet[2], key, begin), place.serials, deliveries, tables, entries)
         if len(tables) == at:
             break
         moulds += [mould] * (len(tables) - at)
@@ -222,7 +231,7 @@ def _framed(
 ) -> list[frames.Buffer]:
     """The frames that publish them, in parts."""
     parts: list[frames.Buffer] = []
-    channel, number, largest, _ = outlet
+    channel, number, largest = outlet
     last = moulds[0]
     octets, tail, only, publish = last.octets, last.tail, last.only_tail, last.frames_on(channel)
     for mould, (_, _, _, _, _, _, header, body), table in zip(moulds, deliveries, tables, strict=True):

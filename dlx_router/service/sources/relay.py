@@ -2,7 +2,8 @@
 
 Rules for whoever edits this file:
 1. The line is in the order of arrival, and only its head is judged or sent: as in the broker, age ends at the head.
-2. A target that nacks is asked again with the same message, one at a time; nothing overtakes it from then on.
+2. A target that nacks is asked again with the same message, one at a time, after longer and longer pauses; nothing
+   overtakes it from then on. Each confirm widens the window again.
 3. What dies here goes to the worker of letters and never waits for the living.
 """
 
@@ -13,7 +14,7 @@ from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
-from dlx_router.core.next_step import BackInLine, HoldOnLadder, NextStep
+from dlx_router.core.next_step import BackInLine, HoldOnLadder, NextStep, ParkNow
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
 from dlx_router.core.refusal import RelayLine
 from dlx_router.core.words import Action, Cause
@@ -33,11 +34,11 @@ WINDOW: Final = 256
 LINE_PER_FLIGHT: Final = 8
 CAREFUL_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.02
-LONGEST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+SEVERAL_PAUSES_S: Final = (FIRST_PAUSE_S, 1.0, 4.0, 16.0)
 COUNT_S: Final = 0.5
 BUSY_BYTES: Final = 16 << 20
 _WEIGHT: Final = 0.02  # of the newest body in the mean
-_OF_THE_LINE: Final = (BackInLine(), HoldOnLadder(Cause.TARGET_REFUSED))
 
 
 class Relay(Worker):
@@ -56,7 +57,7 @@ class Relay(Worker):
         self._marks, self._slack = Marks(slack), slack
         self._checked = 0  # have left the line, and are sent once the broker has said that what they need is there
         self._careful_until_s = self._again_s = 0.0
-        self._pause_s = FIRST_PAUSE_S
+        self._size, self._threshold = float(WINDOW), WINDOW / 2  # of the window: by one a confirm, then by one a window
         self._excess = 0
         self._mean_bytes = 0.0
         self._pumping = self._is_strict = self._is_over = False
@@ -169,9 +170,9 @@ class Relay(Worker):
 
     def _window(self) -> int:
         """One at a time, as long as that is fast enough: what is not on its way cannot be overtaken."""
-        if self.limits.strict or time.monotonic() < self._careful_until_s:
+        if self.limits.strict or self._line[0].refusals:
             return 1
-        return min(max(1, len(self._line) // LINE_PER_FLIGHT), WINDOW)
+        return min(max(1, len(self._line) // LINE_PER_FLIGHT), int(self._size))
 
     def _later(self, job: Job, resource: Resource) -> None:
         self._checked += 1
@@ -187,7 +188,8 @@ class Relay(Worker):
 
     def _confirmed(self, jobs: list[Job]) -> None:
         super()._confirmed(jobs)
-        self._pause_s = FIRST_PAUSE_S
+        grows = len(jobs) if self._size < self._threshold else len(jobs) / self._size
+        self._size = min(self._size + grows, WINDOW)
         self._pump()
 
     def _answered(self, job: Job, why: str) -> None:
@@ -202,20 +204,23 @@ class Relay(Worker):
 
     def _carry_out(self, job: Job, step: NextStep) -> None:
         """As any step; who refuses what lives is not asked for a while, and then carefully."""
-        if job.action is Action.FORWARD and step in _OF_THE_LINE:
-            self._pauses(time.monotonic())
+        refused = isinstance(step, HoldOnLadder | ParkNow) and step.cause is Cause.TARGET_REFUSED
+        if job.action is Action.FORWARD and (refused or isinstance(step, BackInLine)):
+            self._pauses(job, time.monotonic())
         if isinstance(step, BackInLine):
             self._put_back(job)
         else:
             super()._carry_out(job, step)
         self._pump()
 
-    def _pauses(self, now_s: float) -> None:
-        self._careful_until_s = now_s + CAREFUL_S
-        if self._again_s <= now_s:
-            self._again_s = now_s + self._pause_s
-            asyncio.get_running_loop().call_later(self._pause_s, self._pump)
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+    def _pauses(self, job: Job, now_s: float) -> None:
+        pause_s = _pause_s(job)
+        self._careful_until_s = now_s + max(CAREFUL_S, pause_s)
+        if self._size > 1:
+            self._threshold, self._size = max(self._size / 2, 2.0), 1.0
+        if self._again_s < now_s + pause_s:
+            self._again_s = now_s + pause_s
+            asyncio.get_running_loop().call_later(pause_s, self._pump)
 
     def _is_near(self, job: Job) -> bool:
         return decoder.is_near(job.delivery, self._places[job.consumer].limit)
@@ -250,6 +255,14 @@ class Relay(Worker):
         waiting = ready + max(0, line - (self._left - left))
         self._excess = excess(self.limits, waiting, self._mean_bytes)
 
-    async def _recover(self, jobs: list[Job]) -> None:
-        await super()._recover(jobs)
+    async def _recover(self, jobs: list[Job], *, own: bool) -> None:
+        await super()._recover(jobs, own=own)
         self._pump()
+
+
+def _pause_s(job: Job) -> float:
+    """How long the target is not asked; longer where each publish may leave a copy in another queue."""
+    times = max(job.refusals - 1, 0)
+    if job.queue is None:
+        return SEVERAL_PAUSES_S[min(times, len(SEVERAL_PAUSES_S) - 1)]
+    return min(FIRST_PAUSE_S * 2.0 ** min(times, 20), LONGEST_PAUSE_S)

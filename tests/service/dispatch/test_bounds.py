@@ -19,7 +19,7 @@ from dlx_router.core.words import Action, Cause
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.mode import Mode
 from dlx_router.service.dispatch import cooldown, settler
-from dlx_router.service.dispatch.cooldown import SILENT_S, Cooldown, SilentTargets
+from dlx_router.service.dispatch.cooldown import SILENT_S, SilentTargets
 from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.decoder import Place
@@ -58,7 +58,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def _worker(session: Session, queue: str, probe: SerialPublisher | None = None) -> tuple[Worker, Sent, Taken]:
     worker, taken = Worker(session, cast("SerialPublisher", probe)), Taken(queue)
     sent = Sent()
-    worker._publisher = cast("Any", sent)
+    worker._publisher = worker._own_publisher = cast("Any", sent)
     worker.attend(cast("Consumer", taken), place(queue))
     return worker, sent, taken
 
@@ -134,7 +134,7 @@ def _relay(session: Session) -> tuple[Relay, Sent, Taken]:
     relay = Relay(
         session, cast("SerialPublisher", None), queue=taken.queue, target=Target("work"), deaths=deaths, slack=10
     )
-    relay._publisher = cast("Any", sent)
+    relay._publisher = relay._own_publisher = cast("Any", sent)
     relay.attend(cast("Consumer", taken), place(taken.queue))
     return relay, sent, taken
 
@@ -206,7 +206,7 @@ async def test_a_limit_that_is_told_late_spares_what_waits_in_a_relay() -> None:
     """It goes to parking and is not given back, or its last return might delete it. All others keep their order."""
     relay, sent, taken = _relay(Session({"ordering": "fifo"}))
     parked = Sent()
-    relay._deaths._publisher = cast("Any", parked)
+    relay._deaths._publisher = relay._deaths._own_publisher = cast("Any", parked)
     consumer = cast("Consumer", taken)
     for tag in range(1, 7):
         relay.take(message(tag, headers=table.long_(b"x-delivery-count", tag % 3)), consumer)
@@ -223,7 +223,7 @@ async def test_a_limit_that_is_told_late_is_known_of_what_dies_in_a_relay_too() 
     session = Session({})
     relay, _, taken = _relay(session)
     deaths, parked = relay._deaths, Sent()
-    deaths._publisher = cast("Any", parked)
+    deaths._publisher = deaths._own_publisher = cast("Any", parked)
     relay.limit(cast("Consumer", taken), 5)
     relay.take(message(1, headers=table.long_(b"x-delivery-count", 3)), cast("Consumer", taken))
     (job,) = await _all_sent(parked, 1)
@@ -281,7 +281,6 @@ def _silent(session: Session, count: int) -> list[str]:
 async def test_silent_targets_are_asked_each_by_one_letter_and_nothing_else_waits_for_them() -> None:
     session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
     worker, sent, taken = _worker(session, NAMES.inbox, probe)
-    worker._targets.full = Cooldown(0)
     targets = _silent(session, 12)
     consumer = cast("Consumer", taken)
     tag = 0

@@ -91,10 +91,10 @@ async def test_a_lane_that_was_left_during_its_recovery_opens_no_channel_that_no
     )
     session.publish_link = cast("Any", link)
     worker, sent, taken = Worker(session, cast("SerialPublisher", probe)), Sent(), Taken(NAMES.inbox)
-    worker._publisher = cast("Any", sent)
+    worker._publisher = worker._own_publisher = cast("Any", sent)
     worker.attend(cast("Consumer", taken), place(NAMES.inbox))
     job = session.decider.judge(dead(1), cast("Consumer", taken), place(NAMES.inbox), 0.0)
-    recovery = asyncio.create_task(worker._recover([job]))
+    recovery = asyncio.create_task(worker._recover([job], own=False))
     await probe.asked.wait()
     worker._is_closed = True
     probe.answer.set()

@@ -25,10 +25,11 @@ from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.routes import Resource
-from dlx_router.service.inflight.runs import Outlet, Run
+from dlx_router.service.inflight.runs import Run
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
+from tests.support.worker import OUTLETS
 
 KEY: Final = b"k" * 32
 SOURCE: Final = Source("orders", "orders.yaml", 1)
@@ -167,7 +168,6 @@ def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like
 def test_where_its_queue_limits_returns_their_count_is_looked_at() -> None:
     """A limit that becomes known later, too. One by one, `Worker.take` looks before anything is decided."""
     decider, limited = decider_of(DEFINITIONS[0]), replace(PLACE, limit=20)
-    outlet = Outlet(1, 1, 131_064, b"guest")
 
     def returned(times: int) -> frames.Delivery:
         return _delivery(times, "rejected", table.long_(b"x-delivery-count", times), b"x")
@@ -175,10 +175,10 @@ def test_where_its_queue_limits_returns_their_count_is_looked_at() -> None:
     def learns(place: Place, times: int) -> None:
         for _ in range(32):
             decider.judge(returned(times), NOBODY, place, 0.0)
-            decider.run([returned(times)], 0, place, outlet)
+            decider.run([returned(times)], 0, place, OUTLETS)
 
     def in_a_run(at: int, place: Place) -> int:
-        written = decider.run(letters, at, place, outlet)
+        written = decider.run(letters, at, place, OUTLETS)
         return 0 if written is None else len(written.tables)
 
     learns(PLACE, 1)
@@ -251,11 +251,10 @@ def _run(count: int) -> Run:
     def letters(first: int, count: int) -> list[frames.Delivery]:
         return [_delivery(tag, "rejected", extra, b"b" * 32 * KIB) for tag in range(first, first + count)]
 
-    outlet = Outlet(1, 1, 131_064, b"guest")
     for delivery in letters(1, 12):  # until they have a mould
-        if decider.run([delivery], 0, PLACE, outlet) is None:
+        if decider.run([delivery], 0, PLACE, OUTLETS) is None:
             decider.judge(delivery, NOBODY, PLACE, 0.0)
-    written = decider.run(letters(101, count), 0, PLACE, outlet)
+    written = decider.run(letters(101, count), 0, PLACE, OUTLETS)
     assert written is not None
     (run,) = written.runs(NOBODY, decider.in_force, 0.0)
     assert len(run) == count

@@ -24,16 +24,14 @@ from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.service.inflight.job import Job
-from dlx_router.service.inflight.runs import Outlet
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, table
 from tests.service.test_clock import Clocks
-from tests.support.worker import KEY, NAMES, SOURCE, Session, Taken, dead, message, place
+from tests.support.worker import KEY, NAMES, OUTLETS, SOURCE, Session, Taken, dead, message, place
 
 RETRIED: Final = {"max-delivery-attempts": 5, "redelivery-delay": 5000}
 BEGAN_S: Final = 1_795_240_000
-OUTLET: Final = Outlet(1, 1, 131_064, b"guest")
 CONSUMER: Final = cast("Consumer", Taken(NAMES.inbox))
 HERE: Final = place(NAMES.inbox)
 ENCODER: Final = Encoder(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
@@ -59,13 +57,13 @@ def _told(job: Job) -> tuple[int, ...]:
 def _taught(decider: Decider) -> Decider:
     """It has a route and a mould."""
     for tag in range(1, 13):
-        if decider.run([dead(tag)], 0, HERE, OUTLET) is None:
+        if decider.run([dead(tag)], 0, HERE, OUTLETS) is None:
             decider.judge(dead(tag), CONSUMER, HERE, 0.0)
     return decider
 
 
 def _in_a_run(decider: Decider, tags: Sequence[int]) -> list[Job]:
-    written = decider.run([dead(tag) for tag in tags], 0, HERE, OUTLET)
+    written = decider.run([dead(tag) for tag in tags], 0, HERE, OUTLETS)
     assert written is not None
     (run,) = written.runs(CONSUMER, decider.in_force, 0.0)
     return run.jobs(0, len(tags))

@@ -67,7 +67,7 @@ class _Room:
         self.probe = SerialPublisher(session.publish_link, session.encoder, 30.0)
         self.worker = Worker(session, self.probe)
         session._workers = [self.worker]
-        self.worker._publisher = cast("Any", Sent())
+        self.worker._publisher = self.worker._own_publisher = cast("Any", Sent())
 
     def take(self, worker: Worker, size: int, tag: int = 1) -> None:
         """A message of so many bytes comes by an attached queue."""
@@ -167,7 +167,7 @@ async def test_what_is_held_is_counted_as_it_comes_and_goes(room: _Room) -> None
 
 async def test_a_line_whose_target_refuses_is_held_too(room: _Room) -> None:
     relay = Relay(room.session, room.probe, queue="staging", target=Target("work"), deaths=room.worker, slack=10)
-    relay._publisher = cast("Any", Sent())
+    relay._publisher = relay._own_publisher = cast("Any", Sent())
     sources = room.session._sources = Sources(room.session, room.setting, (4, 3))
     sources.begin(room.worker, room.probe)
     sources._modes.workers.append(relay)
