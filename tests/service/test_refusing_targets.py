@@ -106,7 +106,7 @@ def test_a_right_to_the_return_exchange_that_is_missing_is_noted(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:
     user = f"router-{vhost.name}"
-    with _user(vhost, user, write=r"^(amq\.default|dlx-router\.(?!return).*)$"):
+    with _user(vhost, user, write=r"^(work|amq\.default|dlx-router\.(?!return).*)$"):
         url = vhost.amqp_url.replace("//guest:guest@", f"//{user}:secret@")
         router = start_router(RETRY % "[rejected]", AMQP_URL=url, UNROUTABLE_GRACE="0s")
         amqp.queue("work", dead_letter_exchange=INBOX)

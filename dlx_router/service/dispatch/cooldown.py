@@ -14,7 +14,8 @@ from dlx_router.service.inflight.job import Destination
 SILENT_S: Final = 1.0, 15.0  # between two questions, doubling: each may take a whole confirm timeout itself
 DOUBTED_S: Final = 1.0  # then one letter asks: a confirm may be lost, and its target well
 MAX_RESTING: Final = 1000
-FULL_RATE: Final = 500.0, 0.2, 20_000.0  # letters a second for a target that refuses: at first, at least, at most
+FULL_RATE: Final = 500.0, 1.0, 20_000.0  # letters a second for a target that refuses: at first, at least, at most
+BACK_RATE: Final = 500.0  # so many that were not sent come back in a second, or as many as it takes
 BURST_S: Final = 0.1
 CUT_S: Final = 0.2  # refusals within this time say one thing
 PACED_S: Final = 30.0
@@ -56,9 +57,9 @@ class Cooldown(dict[Key, float]):
 
 
 class Pace:
-    """How fast letters go to a target that refuses some: half as fast after a refusal, one more a second per confirm.
+    """How fast letters go to a target that refuses some: half as fast after a refusal, two more a second per confirm.
 
-    What is not sent waits on a rung until its turn may have come.
+    What is not sent waits on a rung, for the longer the more of it there is.
     """
 
     def __init__(self, now_s: float) -> None:
@@ -77,7 +78,7 @@ class Pace:
 
     def took(self, letters: int = 1) -> None:
         """It took letters."""
-        self._rate = min(self._rate + letters, FULL_RATE[2])
+        self._rate = min(self._rate + 2 * letters, FULL_RATE[2])
 
     def rests(self, now_s: float) -> bool:
         """Whether it gets nothing now."""
@@ -92,7 +93,7 @@ class Pace:
 
     def wait_s(self, now_s: float) -> float:
         """How long the next letter that is not sent waits."""
-        self._turn_s = max(self._turn_s, self._next_s, now_s) + 1 / self._rate
+        self._turn_s = max(self._turn_s, now_s) + 1 / max(self._rate, BACK_RATE)
         least, most = WAIT_S
         return min(max(self._turn_s - now_s, least), most * random.uniform(0.5, 1.0))  # noqa: S311 - spread, no secret
 
