@@ -121,7 +121,7 @@ def test_a_small_target_gets_what_it_takes_and_the_rest_is_noted(amqp: Client, s
     amqp.bind(amqp.queue("small", max_length=20, overflow="reject-publish"), amqp.exchange("dead", "fanout"))
     router = start_router("{version: 1, policies: [{name: w, match: work, definition: {dead-letter-exchange: dead}}]}")
     pour(amqp, dying_queue(amqp, "work"), [str(number) for number in range(400)])
-    eventually(lambda: router.says_ready(200, "exchange 'dead' refuses messages", "deferred"))
+    eventually(lambda: router.says_ready(200, "messages are deferred, because exchange 'dead' refuses them"))
     assert len(every_body(amqp, "small", 400, within=60)) == 400
     assert amqp.depth(PARKING) == 0
 

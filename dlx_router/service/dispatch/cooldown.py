@@ -66,7 +66,6 @@ class Pace:
         self._rate = FULL_RATE[0]
         self._next_s = self._turn_s = self._cut_s = now_s
         self.refused_s = now_s
-        self.deferred = 0  # since it was last said
 
     def refused(self, now_s: float, pause_s: float = 0.0) -> None:
         """It did not take a letter, and gets none for `pause_s`."""

@@ -8,7 +8,7 @@ not forget it.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from dlx_router.core.letter import Arrival
@@ -20,7 +20,7 @@ from dlx_router.telemetry.readiness import Readiness
 
 STEADY_S: Final = 30.0
 FORBIDDEN_S: Final = 120.0
-DEFERRED_S: Final = 60.0
+DEFERRED_S: Final = 600.0
 COSTLY: Final = 2  # sessions in a row that ended soon, and returned letters of attached queues
 Heard = Callable[[], None]
 
@@ -45,7 +45,7 @@ class RefusingQueues:
         self._refused: dict[str, set[str]] = {}  # rungs that refuse → the queues whose letters
         self._held: dict[HeldBytes, frozenset[str]] = {}  # who holds letters → for which own queues
         self.forbidden = Cooldown[str](FORBIDDEN_S)  # exchanges of others that closed a channel; publishes go alone
-        self._deferred: dict[str, tuple[int, float]] = {}  # targets that refuse → how many were deferred, and when last
+        self.deferred: dict[str, tuple[int, float]] = {}  # targets that refuse → how many wait for it, and since when
         self._costly = 0
         self._listeners: dict[Heard, None] = {}
         self._key, self._note, self._crash = f"refused {vhost}", f"careful {vhost}", f"crashed {vhost}"
@@ -190,22 +190,24 @@ class RefusingQueues:
             "parked; give the router's user the right to write to it",
         )
 
-    def check(self, deferred: Mapping[str, int]) -> None:
-        """Called each second by each worker, with what it deferred for which target."""
+    def defers(self, target: str, count: int) -> None:
+        """So many more messages wait, because the target refuses; less than 0: it took them, or they are parked."""
+        self.deferred[target] = self.deferred.get(target, (0, 0.0))[0] + count, time.monotonic()
+
+    def check(self) -> None:
+        """Called each second by each worker."""
         now_s = time.monotonic()
         for exchange in [exchange for exchange in self.forbidden if not self.forbidden.has(exchange)]:
             del self.forbidden[exchange]
             self._readiness.drop_note(f"forbidden {self._vhost}/{exchange}")
-        for target, count in deferred.items():
-            self._deferred[target] = self._deferred.get(target, (0, 0.0))[0] + count, now_s
-            self._readiness.note(
-                f"deferred {self._vhost}/{target}",
-                f"vhost {self._vhost!r}: {target} refuses messages: {self._deferred[target][0]} were deferred; they "
-                "are sent as fast as it takes them; look at its limits and its consumers",
-            )
-        for target in [target for target, (_, last_s) in self._deferred.items() if now_s - last_s > DEFERRED_S]:
-            del self._deferred[target]
-            self._readiness.drop_note(f"deferred {self._vhost}/{target}")
+        for target, (count, last_s) in [*self.deferred.items()]:
+            key = f"deferred {self._vhost}/{target}"
+            if count <= 0 or now_s - last_s > DEFERRED_S:
+                del self.deferred[target]
+                self._readiness.drop_note(key)
+            else:
+                text = f"vhost {self._vhost!r}: {count} messages are deferred, because {target} refuses them; they are "
+                self._readiness.note(key, f"{text}sent as fast as it takes them; look at its limits and its consumers")
 
     def _that_stop(self, queue: str) -> list[str]:
         """The own queues that must confirm before this attached queue is consumed."""

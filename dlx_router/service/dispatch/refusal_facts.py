@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core.next_step import Learned
 from dlx_router.core.refusal import IN_ORDER_MOST, SEVERAL_MOST, SINGLE_MOST, RefusalFacts, RelayLine
+from dlx_router.core.words import Cause, State
 from dlx_router.service.dispatch.cooldown import MAX_RESTING, Pace
 from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.inflight.decoder import Place
@@ -43,11 +44,17 @@ class KnownTargets:
 
     def defers(self, job: Job, *, sent: bool) -> int:
         """It is held. How long it waits if it was not sent, in ms."""
+        if not _is_deferred(job):
+            self._owner.provision.refusals.defers(_name(job.target), 1)
+        if sent:
+            return 0
         pace = self.full.get(job.target)
-        if pace is None:
-            return NO_PACE_MS
-        pace.deferred += 1
-        return 0 if sent else round(pace.wait_s(time.monotonic()) * 1000)
+        return NO_PACE_MS if pace is None else round(pace.wait_s(time.monotonic()) * 1000)
+
+    def ends(self, job: Job) -> None:
+        """It is not deferred any more, if it was."""
+        if _is_deferred(job):
+            self._owner.provision.refusals.defers(_name(job.target), -1)
 
     def facts(self, job: Job, place: Place, line: RelayLine | None, now_s: float) -> RefusalFacts:
         """What is known of it and its target; `line`: where it can go back to, and then only a silent target rests."""
@@ -113,23 +120,17 @@ class KnownTargets:
         """Their copies are where they belong; asked where anything is known of a target."""
         if self.head is not None and any(job.consumer is self.head.consumer for job in jobs):
             self.head = None
-        if self.full:
-            for job in jobs:
-                pace = self.full.get(job.target)
-                if pace is not None:
-                    pace.took()
+        for job in jobs:
+            pace = self.full.get(job.target)
+            if pace is not None:
+                pace.took()
+            self.ends(job)
 
-    def check(self) -> dict[str, int]:
-        """Called each second. How many letters were deferred in this second, by the name of their target."""
-        now_s, deferred = time.monotonic(), dict[str, int]()
-        for target, pace in [*self.full.items()]:
-            if pace.is_over(now_s):
-                del self.full[target]
-            if pace.deferred:
-                name = _name(target)
-                deferred[name] = deferred.get(name, 0) + pace.deferred
-                pace.deferred = 0
-        return deferred
+    def check(self) -> None:
+        """Called each second."""
+        now_s = time.monotonic()
+        for target in [target for target, pace in self.full.items() if pace.is_over(now_s)]:
+            del self.full[target]
 
 
 def _letter_id(job: Job) -> str:
@@ -138,6 +139,11 @@ def _letter_id(job: Job) -> str:
 
 def _refusals(job: Job) -> int:
     return job.refusals + (job.letter.refusals if job.letter is not None and not job.to_own else 0)
+
+
+def _is_deferred(job: Job) -> bool:
+    letter = job.letter
+    return letter is not None and letter.state == State.HELD and letter.cause == Cause.TARGET_REFUSED
 
 
 def _name(target: Destination) -> str:

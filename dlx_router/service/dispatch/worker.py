@@ -314,7 +314,7 @@ class Worker:
             self._settling.confirmed_runs(parts)
 
     def _arrived(self, jobs: list[Job]) -> None:
-        if self._targets.full or self._targets.head is not None:
+        if self._targets.full or self._targets.head is not None or self._owner.provision.refusals.deferred:
             self._targets.arrived(jobs)
         if self._owner.provision.refusals.queues:
             self._waits.took(jobs)
@@ -361,10 +361,12 @@ class Worker:
             case next_step.TryAgain(after_s):
                 asyncio.get_running_loop().call_later(after_s, self._resume, job)
             case next_step.HoldOnLadder(cause, steps):
-                unsent_ms = self._targets.defers(job, sent=steps > 0)
+                refused = cause is Cause.TARGET_REFUSED
+                unsent_ms = self._targets.defers(job, sent=steps > 0) if refused else 0
                 decider.refused(job, cause, steps, unsent_ms)
                 self._submit(job)
             case next_step.ParkNow(cause):
+                self._targets.ends(job)
                 decider.park(job, cause)
                 self._submit(job)
             case next_step.AskAlone(beside=True):
@@ -406,7 +408,8 @@ class Worker:
     def check(self, timeout_s: float) -> None:
         """Called each second: a confirm that does not come closes the channel, whatever else is confirmed."""
         self._settling.check()
-        self._owner.provision.refusals.check(self._targets.check())
+        self._targets.check()
+        self._owner.provision.refusals.check()
         if not self._owner.publish_link.blocked:
             self._waits.check()
         self._check_confirms(self._publisher, self._late, timeout_s)
