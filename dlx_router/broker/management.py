@@ -75,9 +75,16 @@ class Problem:
     policy: str
     keys: tuple[str, ...]
     on: str = "queue"
+    is_operators: bool = False
 
     def __str__(self) -> str:
         keys = ", ".join(self.keys)
+        if self.is_operators:
+            return (
+                f"operator policy {self.policy!r} sets {keys} on {self.on} {self.name!r} in vhost {self.vhost!r}"
+                f"{_HARM[self.on]}; an administrator has to exclude the router's queues from its pattern (rabbitmqctl "
+                "set_operator_policy): no other policy overrides it"
+            )
         return (
             f"policy {self.policy!r} sets {keys} on {self.on} {self.name!r} in vhost {self.vhost!r}{_HARM[self.on]}; "
             f"exclude the router's {self.on}s from its pattern, or shadow it by a policy of higher priority "
@@ -247,9 +254,15 @@ class Management:
         reported = {queue["name"]: _queue_policies(queue) for queue in own}
         kinds = [await self._policies(kind, vhost) for kind in ("policies", "operator-policies")]
         computed = {
-            queue: [problem for kind in kinds for problem in _computed(vhost, queue, kind)] for queue in reported
+            queue: [
+                problem
+                for kind, is_operators in zip(kinds, (False, True), strict=True)
+                for problem in _computed(vhost, queue, kind, is_operators=is_operators)
+            ]
+            for queue in reported
         }
-        return {queue: _problems(vhost, queue, policies) for queue, policies in reported.items()}, computed
+        operators = {policy.name: policy.definition for policy in kinds[1]}
+        return {queue: _problems(vhost, queue, told, operators) for queue, told in reported.items()}, computed
 
     async def _policies(self, kind: str, vhost: str) -> list[Policy]:
         return [
@@ -361,17 +374,26 @@ def _queue_policies(queue: Mapping[str, Any]) -> QueuePolicies:
     return QueuePolicies(queue.get("policy") or None, queue.get("operator_policy") or None, definition)
 
 
-def _problems(vhost: str, queue: str, policies: QueuePolicies) -> list[Problem] | None:
+def _problems(
+    vhost: str, queue: str, policies: QueuePolicies, operators: Mapping[str, Mapping[str, Any]]
+) -> list[Problem] | None:
+    """By policy and operator policy: only the latter's keys are surely known, by its definition."""
     if policies.effective_policy_definition is None:
         return None
-    keys = harmful(policies.effective_policy_definition)
-    named = " + ".join(name for name in (policies.policy, policies.operator_policy) if name) or "?"
-    return [Problem(vhost, queue, named, keys)] if keys else []
+    name, keys = policies.operator_policy, harmful(policies.effective_policy_definition)
+    limits = operators.get(name or "", ())
+    of_operators = keys if name and not policies.policy else tuple(key for key in keys if key in limits)
+    others = tuple(key for key in keys if key not in of_operators)
+    problems = [Problem(vhost, queue, policies.policy or "?", others)] if others else []
+    return problems + ([Problem(vhost, queue, name or "?", of_operators, is_operators=True)] if of_operators else [])
 
 
-def _computed(vhost: str, queue: str, policies: Iterable[Policy]) -> list[Problem]:
-    in_force = effective(queue, policies)
-    return [Problem(vhost, queue, policy.name, keys) for policy in in_force if (keys := harmful(policy.definition))]
+def _computed(vhost: str, queue: str, policies: Iterable[Policy], *, is_operators: bool) -> list[Problem]:
+    return [
+        Problem(vhost, queue, policy.name, keys, is_operators=is_operators)
+        for policy in effective(queue, policies)
+        if (keys := harmful(policy.definition))
+    ]
 
 
 def _first(reported: list[Problem] | None, computed: list[Problem]) -> list[Problem]:

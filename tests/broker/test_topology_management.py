@@ -60,6 +60,8 @@ async def test_an_operator_policy_is_found_at_once(management: Management, vhost
     assert [(problem.name, problem.policy, problem.keys) for problem in problems] == [
         (NAMES.parking, "limits", ("max-length", "message-ttl"))
     ]
+    assert "operator policy 'limits' sets max-length" in str(problems[0])
+    assert "set_operator_policy" in str(problems[0])
 
 
 def exchange_policy(vhost: Vhost, apply_to: str, priority: int, **definition: str) -> None:
