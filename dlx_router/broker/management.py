@@ -262,7 +262,7 @@ class Management:
             for queue in reported
         }
         operators = {policy.name: policy.definition for policy in kinds[1]}
-        return {queue: _problems(vhost, queue, told, operators) for queue, told in reported.items()}, computed
+        return {queue: _problems(vhost, queue, policies, operators) for queue, policies in reported.items()}, computed
 
     async def _policies(self, kind: str, vhost: str) -> list[Policy]:
         return [

@@ -55,6 +55,7 @@ SPECIAL_QUEUE: Final = "DLX214"
 MISSING_QUEUE: Final = "DLX215"
 DELAYED_EXCHANGE: Final = "DLX216"
 NOT_READ: Final = "DLX217"
+NO_SUCH_QUEUE: Final = "DLX218"
 TWO_ROUTERS: Final = "DLX220"
 DELAYED_TWICE: Final = "DLX140"
 DELAYED_CIRCLE: Final = "DLX141"
@@ -108,6 +109,7 @@ TITLES: Final[Mapping[str, str]] = {
     MISSING_QUEUE: "a dead-letter queue that does not exist",
     DELAYED_EXCHANGE: "an x-delayed-message exchange",
     NOT_READ: "a queue that a read would delete",
+    NO_SUCH_QUEUE: "a selector that matches no queue",
     TWO_ROUTERS: "two routers for the same queues",
     DELAYED_TWICE: "an exchange is delayed twice",
     DELAYED_CIRCLE: "a delayed exchange leads back to itself",

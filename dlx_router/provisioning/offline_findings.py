@@ -3,12 +3,24 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlx_router.broker.administration import Standing
+from dlx_router.broker.administration import Snapshot, Standing
 from dlx_router.config import findings as codes
 from dlx_router.config.findings import Finding, Severity, shown
+from dlx_router.config.lint import selector_scope
 from dlx_router.core.attending import QueueFacts, vanishes
-from dlx_router.core.policy import Source
+from dlx_router.core.policy import Policy, PolicySet, Source
 from dlx_router.core.template import Template
+
+
+def without_queues(policies: PolicySet, snapshot: Snapshot) -> list[Policy]:
+    """The policies for this vhost whose selector matches no queue there; a catch-all is for queues to come."""
+    asked = [policy for policy in policies.policies if policy.vhost in {None, snapshot.vhost}]
+    return [
+        policy
+        for policy in asked
+        if not selector_scope.is_wide(policy.selector)
+        and not any(policy.selector.fits(queue.name) for queue in snapshot.queues)
+    ]
 
 
 def target_queue(source: Source, target: Standing) -> Iterator[Finding]:

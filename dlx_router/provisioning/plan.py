@@ -9,6 +9,7 @@ from dlx_router.broker.administration import Bound, Rule, Snapshot
 from dlx_router.broker.definitions import ALTERNATE, Binding, Definition, Exchange, Queue, core
 from dlx_router.broker.stream import journal_stream
 from dlx_router.config.findings import NOT_CATCHABLE, TWO_ROUTERS
+from dlx_router.config.lint.selector_scope import exact_hint, written
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
@@ -16,6 +17,7 @@ from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import delayed_exchanges, unnamed_inboxes
 from dlx_router.provisioning.broker_rules import may_take
 from dlx_router.provisioning.desired_policies import Desired, Written, desired
+from dlx_router.provisioning.offline_findings import without_queues
 from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.queue_definition import STRATEGY, bounded
 from dlx_router.provisioning.regions import MOST_EXPRESSION, size
@@ -29,6 +31,7 @@ UNNAMED_INBOX: Final = "inbox-shards"
 FOREIGN: Final = "declared"
 NOW: Final = "move its messages elsewhere and delete it; apply, or a start of the router, declares it as it must be"
 TOO_LONG: Final = "expression"
+UNMATCHED: Final = "selector"
 UNREAD: Final = "unread"
 UNCOUNTED: Final = "uncounted"
 REFUSED: Final = "refused"
@@ -119,6 +122,7 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
         *_kept(kept),
         *_pending(snapshot, after(snapshot.policies, steps)),
         *_undelayed(unfit),
+        *_unmatched(policies, snapshot),
         *(Note(UNNAMED_INBOX, line) for line in unnamed_inboxes.lines(snapshot, names)),
         *_foreign(snapshot, names),
     ]
@@ -230,6 +234,12 @@ def _things(snapshot: Snapshot, everything: Sequence[Definition]) -> Iterator[St
                 there = definition.name in (snapshot.exchanges if isinstance(definition, Exchange) else queues)
             if not there:
                 yield Step(Action.ADD, *_called(definition), definition)
+
+
+def _unmatched(policies: PolicySet, snapshot: Snapshot) -> Iterator[Note]:
+    for policy in without_queues(policies, snapshot):
+        text = f"policy {policy.name}, {written(policy.selector)}, matches no queue now{exact_hint(policy.selector)}"
+        yield Note(UNMATCHED, text)
 
 
 def _meetings(want: Desired, policies: PolicySet, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:

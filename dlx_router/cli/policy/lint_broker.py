@@ -8,8 +8,10 @@ from dlx_router.broker.every_vhost import every_vhost
 from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.findings import Finding
+from dlx_router.config.lint import selector_scope
 from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.provisioning.broker_lint import Checks
+from dlx_router.provisioning.offline_findings import without_queues
 
 
 def findings(loaded: LoadedPolicies) -> list[Finding] | None:
@@ -30,10 +32,15 @@ async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]
     api = Administration(settings.management_credentials, Tls(*settings.tls_files))
     names, user = settings.names, settings.broker_address().user
     problems: list[Finding] = []
+    looked: list[str] = []
+    unmatched: dict[str, list[str]] = {}  # policy → vhosts where its selector matches no queue
     try:
         vhosts = settings.vhost_list()
         for vhost in await every_vhost(api) if vhosts == ["*"] else vhosts:
+            looked.append(vhost)
             snapshot = await api.snapshot(vhost)
+            for policy in without_queues(loaded.policies, snapshot):
+                unmatched.setdefault(policy.name, []).append(vhost)
             try:
                 rights = await api.permissions(vhost, user) or {}
             except ManagementError:
@@ -41,4 +48,8 @@ async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]
             problems += Checks(loaded.policies, loaded.attachments, snapshot, names, rights).findings()
     finally:
         await api.close()
-    return problems
+    return problems + [
+        selector_scope.unmatched(policy, f"matches no queue now{selector_scope.exact_hint(policy.selector)}")
+        for policy in loaded.policies.policies
+        if unmatched.get(policy.name) in (looked, [policy.vhost])
+    ]

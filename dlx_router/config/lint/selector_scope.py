@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from dlx_router.config.findings import OWN_SUBJECT, WIDE_DISCARD, Finding, Severity, shown
+from dlx_router.config.findings import NO_SUCH_QUEUE, OWN_SUBJECT, WIDE_DISCARD, Finding, Severity, shown
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source
 
@@ -23,6 +23,20 @@ def findings_of(policies: PolicySet) -> Iterator[Finding]:
                 yield dropped(setting.source, f"{what}: what dies there is gone; {NARROW}")
         if is_about_own(policy.selector, policies.ours):
             yield _own_subject(policy)
+        elif hint := exact_hint(policy.selector):
+            yield unmatched(policy, f"names one queue of exactly that name{hint}")
+
+
+def exact_hint(selector: Selector) -> str:
+    """What to write where `queue:` seems to be meant as a pattern."""
+    is_pattern = selector.kind is SelectorKind.QUEUE and {"*", "#"} & {*selector.text.split(".")}
+    return f"; for a pattern write match: {shown(selector.text)}" if is_pattern else ""
+
+
+def unmatched(policy: Policy, why: str) -> Finding:
+    """A policy that selects nothing, or seems to."""
+    message = f"policy {shown(policy.name)}, {written(policy.selector)}, {why}"
+    return Finding(policy.source.file, policy.source.line, NO_SUCH_QUEUE, Severity.WARNING, message)
 
 
 def is_wide(selector: Selector) -> bool:
