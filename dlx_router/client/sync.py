@@ -1,4 +1,4 @@
-"""Declared deaths on pika (extra `client-sync`): published with a confirm, mandatory; only then is the message acked.
+"""Declared deaths on pika (extra `pika`): published with a confirm, mandatory; only then is the message acked.
 
 Blocking: call it on the thread of the connection, from a consumer's callback say.
 
