@@ -212,10 +212,23 @@ async def test_the_overview_says_of_which_vhosts_it_has_no_tasks() -> None:
         liar.vhosts, liar.refused = ("a", "b"), ""
         fine = (await client.get("/")).text
     assert "Not shown of vhost a: there is no plain" in page
-    assert "Nobody sends letters back" not in page
+    assert "No tasks." not in page
     assert "Not shown of 20 vhosts: there is no plain" in many
     assert "Not shown of 5 vhosts: only 20 vhosts are asked here; the page of tasks shows each" in many
     assert "Not shown" not in fine
+
+
+@pytest.mark.parametrize(
+    ("path", "nothing"),
+    [("/groups", "No open group."), ("/queues", "No queue holds dead letters."), ("/queues", "No dead letters."),
+     ("/status", "No tasks.")],
+)  # fmt: skip
+async def test_what_was_not_answered_is_shown_as_unknown(path: str, nothing: str) -> None:
+    liar = Refusing("plain")
+    async with logged_in(console(liar)) as client:
+        liar.refused = path
+        page = (await client.get("/")).text
+    assert ("Unknown: see above." in page, nothing in page, "No problem is known" in page) == (True, False, False)
 
 
 @pytest.mark.parametrize("path", ["/groups", "/letters", "/queues"])

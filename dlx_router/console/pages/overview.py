@@ -72,6 +72,11 @@ async def _board(asked: Asked, router: RouterApi) -> Told:
         "ready": ready,
         "status": status,
         "leads": _who_leads(status),
+        "knows": {
+            "queues": isinstance(queues, dict) and not queues.get("missing"),
+            "groups": isinstance(groups, dict) and not groups.get("missing"),
+            "tasks": isinstance(status, dict),
+        },
         "trouble": [*_errors([status, queues, groups, recent]), *_led_by_nobody(status), *missing(lists)],
         "rows": [_row(queue, newest, now_ms) for queue in lists["failed"]],
         "lying": lists["lying"],
