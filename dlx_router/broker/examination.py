@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 from dlx_router.broker.management import Management
-from dlx_router.broker.management_words import ASK, ManagementError, shaped
+from dlx_router.broker.management_words import ASK, ManagementError, part, shaped
 
 _COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclusive,auto_delete,leader,members"
 
@@ -24,6 +24,12 @@ class Examination(Management):
         return sorted(
             flag["name"] for flag in flags if flag.get("state") != "enabled" and flag.get("stability") == "stable"
         )
+
+    @shaped
+    async def queue_limit(self, vhost: str) -> int | None:
+        """How many queues the vhost may have (max-queues); None without such a limit."""
+        limits = await self._get(f"vhost-limits/{part(vhost)}")
+        return next((row["value"]["max-queues"] for row in limits if "max-queues" in row["value"]), None)
 
     async def alarms(self) -> list[tuple[str, str]]:
         """Node and resource (memory, disk, file_descriptor_limit) of each alarm in effect in the cluster."""

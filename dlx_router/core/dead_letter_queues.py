@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from dlx_router.core.created_queues import Affixes, is_created
-from dlx_router.core.policy import Effective, Policy, PolicySet, Setting
+from dlx_router.core.policy import Effective, Policy, PolicySet, Setting, Source
 from dlx_router.core.template import Template
 
 
@@ -39,6 +39,17 @@ def is_named(queue: str, policies: PolicySet, vhost: str) -> bool:
 def aims(policies: PolicySet, vhost: str) -> set[Aim]:
     """The exchanges to which policies send dead letters; which queues they lead to only the broker knows."""
     return {Aim(exchange, _literal(key)) for exchange, key in _destinations(policies, vhost) if exchange}
+
+
+def named_exchanges(policies: PolicySet, vhost: str) -> dict[str, Source]:
+    """The exchanges that policies name and do not have created, and where each was written first."""
+    sources: dict[str, Source] = {}
+    for policy in policies.policies:
+        for layer in _layers(policy) if policy.vhost in {None, vhost} else ():
+            exchange = layer.get("dead-letter-exchange")
+            if exchange is not None and exchange.value and not _value(layer, "auto-create-dead-letter-resources"):
+                sources.setdefault(exchange.value, exchange.source)
+    return sources
 
 
 def _fits(key: Template | None, queue: str) -> bool:

@@ -83,3 +83,63 @@ def test_dead_letters_of_a_removed_policy_can_be_redriven(
     assert eventually(begun, 30, every=0.2)
     eventually(lambda: amqp.depth("OLD.removed") == 0, 30)
     assert posted(router, vhost, queue="living", kind="discard").status_code == 409
+
+
+NOWHERE: Final = """
+version: 1
+policies:
+  - name: billing
+    match: "billing.#"
+    definition: {max-delivery-attempts: 1, dead-letter-exchange: billing.nowhere}
+"""
+MISSING: Final = "exchange 'billing.nowhere', named by policy 'billing' ("
+
+
+def test_a_missing_exchange_and_parked_messages_are_reported_everywhere(
+    start_router: Start, vhost: Vhost, amqp: Client
+) -> None:
+    router = start_router(NOWHERE, UNROUTABLE_GRACE="1s")
+    api = f"http://127.0.0.1:{router.port}"
+    urls = {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
+
+    def doctor(**env: str) -> str:
+        done = command("doctor", "--json", "--policies", str(router.policies), **urls, **env)
+        assert done.returncode == 1, done.stdout
+        return done.stdout
+
+    eventually(lambda: router.says_ready(200, MISSING, "policies.yaml:6), does not exist", "declare the exchange"), 60)
+    assert MISSING in doctor(API_URL="http://127.0.0.1:1")
+    assert MISSING in " ".join(asked(router, "status")[1].split())
+    dying_queue(amqp, "billing.invoices")
+    pour(amqp, "billing.invoices", ["a", "b"])
+    parked = "2 messages in 'dlx-router.parking'"
+    eventually(lambda: router.says_ready(200, parked), 120)
+    told = doctor(API_URL=api)
+    assert (parked in told, '"router"' in told, "no router answers" in told) == (True, True, False), told
+    assert parked in " ".join(asked(router, "status")[1].split())
+    amqp.channel.exchange_declare("billing.nowhere", "fanout", durable=True)
+    amqp.channel.queue_purge("dlx-router.parking")
+    eventually(lambda: not any(text in router.ask("/readyz")[1] for text in ("billing.nowhere", parked)), 120)
+
+
+def test_doctor_knows_how_many_queues_a_vhost_may_have(vhost: Vhost, tmp_path: Any) -> None:
+    (tmp_path / "p.yaml").write_text(POLICY, encoding="utf-8")
+    vhost.put(f"vhost-limits/{vhost.quoted}/max-queues", {"value": 0})
+    urls = {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
+    done = command("doctor", "--policies", str(tmp_path), **urls)
+    assert "has 0 of at most 0 queues (max-queues)" in " ".join(done.stdout.split()), done.stdout
+
+
+def test_a_selector_that_matches_no_queue_is_reported(vhost: Vhost, amqp: Client, tmp_path: Any) -> None:
+    rows = ("queue: 'orders.*'", "match: 'orders.*'", "match: 'nothing.#'", "match: '#'")
+    text = "".join(f"  - {{name: p{at}, {row}, priority: {at}}}\n" for at, row in enumerate(rows))
+    (tmp_path / "p.yaml").write_text(f"version: 1\npolicies:\n{text}", encoding="utf-8")
+    amqp.queue("orders.new")
+    urls = {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
+    lint = command("policy", "lint", str(tmp_path), "--broker", **urls)
+    found = [line for line in lint.stdout.splitlines() if "DLX218" in line and "matches no queue now" in line]
+    assert [line.partition("policy ")[2].partition(",")[0] for line in found] == ['"p0"', '"p2"'], lint.stdout
+    assert 'for a pattern write match: "orders.*"' in found[0]
+    plan = command("plan", "--policies", str(tmp_path), **urls).stdout
+    for name, words in (("p0", True), ("p1", False), ("p2", True), ("p3", False)):
+        assert (f"policy {name}, " in plan) == words, plan

@@ -12,6 +12,7 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.examination import Examination
 from dlx_router.broker.link import open_link
 from dlx_router.broker.rights import may
+from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.cli.doctor import diagnosis
 from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
 from dlx_router.cli.permissions import grants_of
@@ -22,6 +23,7 @@ from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import ledger
 from dlx_router.provisioning.plan import UNNAMED_INBOX, plan
+from dlx_router.service.vhost.attention import DECLARE, missing_exchanges, set_aside
 
 SHOWN: Final = 4
 FIX_RIGHTS: Final = "`dlx-router permissions` prints the rights that it needs"
@@ -41,6 +43,15 @@ async def alarms(host: Host, login: Login, tls: Tls | None, examination: Examina
     except (LinkError, ChannelClosed, TimeoutError):
         return None
     return diagnosis.alarms([(f"{host.name}:{host.port}", reason)] if reason else [])
+
+
+async def attention(topology: Topology, loaded: LoadedPolicies | None) -> AsyncIterator[Diagnosis]:
+    """Exchanges that policies name and that do not exist, and messages that wait for a person."""
+    with suppress(TopologyError):  # _own says why
+        for text in await missing_exchanges(topology, loaded.policies) if loaded is not None else ():
+            yield Diagnosis("targets", Level.WARNING, text, DECLARE)
+        for text, fix in await set_aside(topology):
+            yield Diagnosis("parked", Level.WARNING, text, fix)
 
 
 async def lacking_rights(settings: Settings, vhost: str, loaded: LoadedPolicies | None) -> AsyncIterator[Diagnosis]:

@@ -6,9 +6,12 @@ Exit: 0 nothing to mend, 1 warnings or errors, 2 settings that cannot be used, o
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
+
+import httpx
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -28,6 +31,7 @@ from dlx_router.cli.layout import Sentence
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.core.names import Names
+from dlx_router.core.printable import redacted
 from dlx_router.index.reader import IndexAway, Reader
 from dlx_router.index.schema import place_of
 
@@ -35,6 +39,7 @@ NEEDED_FLAGS: Final = frozenset({"quorum_queue", "stream_queue"})
 NO_API: Final = "set MANAGEMENT_URL: without it queues, policies, flags and clocks cannot be looked at"
 BAD_API: Final = "mend MANAGEMENT_URL or its user: until then queues, policies, flags and clocks cannot be looked at"
 SHOWN: Final = 4
+READYZ_S: Final = 5.0
 LOOKED: Final = 500  # messages at the head of a queue
 
 
@@ -81,7 +86,7 @@ async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
         yield Diagnosis("policies", Level.ERROR, str(error), "dlx-router policy lint shows each with its line")
     for warning in settings.warnings():
         yield Diagnosis("settings", Level.WARNING, warning, "see dlx-router run --help")
-    for finding in _files(settings):
+    for finding in (*_files(settings), *_router(settings)):
         yield finding
     examination = (
         Examination(settings.management_credentials(), Tls(*settings.tls_files)) if settings.has_management() else None
@@ -130,6 +135,21 @@ def _signatures(path: str) -> list[Diagnosis]:
     return [Diagnosis("journal", Level.WARNING, line, fix) for line in lines]
 
 
+def _router(settings: Settings) -> list[Diagnosis]:
+    """What a running router reports of itself; that none answers is no fault."""
+    url = settings.api_url.rstrip("/").removesuffix("/api/v1")
+    shown = redacted(url) if "://" in url else url.rpartition("@")[2]
+    try:
+        answer = httpx.get(f"{url}/readyz", timeout=READYZ_S, trust_env=False).json()
+        reported = [(Level.WARNING, str(text)) for text in answer["reasons"]]
+        reported += [(Level.NOTE, str(text)) for text in answer.get("notes", ())]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError):
+        text = f"no router answers at {shown}, so what it would report is unknown"
+        return [Diagnosis("router", Level.NOTE, text, "set DLX_ROUTER_API_URL to its address")]
+    fix = f"reported by the router at {shown}; `dlx-router status` shows it again"
+    return [Diagnosis("router", level, text, fix) for level, text in reported]
+
+
 async def _vhosts(settings: Settings, examination: Examination | None) -> tuple[list[str], Diagnosis | None]:
     vhosts = settings.vhost_list()
     if vhosts != ["*"] or examination is None:
@@ -175,7 +195,7 @@ async def _vhost(
         await link.close()
         yield Diagnosis("connection", Level.OK, f"vhost {vhost!r} at {host.name}:{host.port}")
         yield diagnosis.version(number)
-        async for finding in _here(settings, (host, login, tls), examination):
+        async for finding in _here(settings, (host, login, tls), examination, loaded):
             yield finding
         break
     else:
@@ -192,15 +212,24 @@ async def _vhost(
 
 
 async def _here(
-    settings: Settings, place: tuple[Host, Login, Tls | None], examination: Examination | None
+    settings: Settings,
+    place: tuple[Host, Login, Tls | None],
+    examination: Examination | None,
+    loaded: LoadedPolicies | None,
 ) -> AsyncIterator[Diagnosis]:
     """What a connection tells."""
     if (alarm := await broker_checks.alarms(*place, examination)) is not None:
         yield alarm
     for unreadable in await _unreadable(settings, place):
         yield unreadable
-    async for finding in _own(settings, Topology(*place, settings.names, declare=False)):
-        yield finding
+    topology = Topology(*place, settings.names, declare=False)
+    try:
+        async for finding in _own(settings, topology):
+            yield finding
+        async for finding in broker_checks.attention(topology, loaded):
+            yield finding
+    finally:
+        await topology.close()
 
 
 async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None]) -> list[Diagnosis]:
@@ -233,8 +262,6 @@ async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosi
         yield Diagnosis("rights", Level.ERROR, str(error), fix)
     except TopologyError as error:
         yield Diagnosis("own queues", Level.ERROR, str(error), "look at the broker's log")
-    finally:
-        await topology.close()
 
 
 async def _queues(
@@ -250,7 +277,9 @@ async def _queues(
             )
         attachments = () if loaded is None else loaded.attachments
         shards: list[Mapping[str, Any]] = []
+        queues = 0
         async for row in examination.every_queue(vhost):
+            queues += 1
             if names.is_own(row["name"]):
                 shards += [row] if row["name"] in names.inboxes else []
                 continue
@@ -261,6 +290,9 @@ async def _queues(
                     yield finding
         if (spread := diagnosis.leaders(shards, names)) is not None:
             yield spread
+        with suppress(ManagementError):  # takes a policymaker or a monitoring user
+            if (full := diagnosis.queue_limit(vhost, await examination.queue_limit(vhost), queues)) is not None:
+                yield full
     except ManagementError as error:
         yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return

@@ -1,5 +1,6 @@
 """What `doctor` says: a check, what it found, and what mends it. The rules about queues are pure."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from dlx_router.core.names import Names
 
 MAX_SKEW_S: Final = 5.0
 OLDEST: Final = (3, 10)
+ROOM: Final = 50  # queues that should still fit: those for delays, and some dead-letter queues
 
 
 class Level(StrEnum):
@@ -119,6 +121,19 @@ def leaders(rows: Sequence[Mapping[str, Any]], names: Names) -> Diagnosis | None
     pattern = f"^{names.inbox.replace('.', '[.]')}([.][0-9]+)?$"
     fix = f"rabbitmq-queues rebalance quorum --queue-pattern '{pattern}'"
     return Diagnosis("inbox shards", Level.NOTE, text, fix)
+
+
+def queue_limit(vhost: str, limit: int | None, queues: int) -> Diagnosis | None:
+    """Whether the vhost may have more queues: the router declares dead-letter queues and delay queues as needed."""
+    if limit is None or limit < 0:
+        return None
+    text = f"vhost {vhost!r} has {queues} of at most {limit} queues (max-queues)"
+    if limit - queues > ROOM:
+        return Diagnosis("queue limit", Level.OK, text)
+    text += ": the router cannot declare the dead-letter queues and delay queues that it needs; messages are parked"
+    raised = f"rabbitmqctl set_vhost_limits -p {shlex.quote(vhost)} '{{\"max-queues\": {queues + 1000}}}'"
+    fix = f"{raised}, or share dead-letter queues"
+    return Diagnosis("queue limit", Level.ERROR if limit <= queues else Level.WARNING, text, fix)
 
 
 def source(row: Mapping[str, Any], broker: tuple[int, ...]) -> Iterator[Diagnosis]:

@@ -35,6 +35,7 @@ from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting
 from dlx_router.service.vhost.attempts import Attempts
+from dlx_router.service.vhost.attention import Attention
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import Address, Addresses, reached
 from dlx_router.service.vhost.leadership import Leadership, lead
@@ -336,6 +337,8 @@ class VhostRunner:
         if not self._observe:
             watch = partial(self._guard.watch, self.vhost, session.trouble, topology, self._refusals.catch)
             looks.append(("guard", watch))
+            attention = Attention(self.vhost, self._session_readiness)
+            looks.append(("attention", lambda: attention.watch(topology, policies)))
             looks.append(("old inboxes", lambda: self._old_inboxes.watch(session, topology)))
         return looks
 
