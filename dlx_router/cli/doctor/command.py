@@ -276,28 +276,27 @@ async def _queues(
                 f"own {problem.on}s", Level.ERROR, str(problem), "change that policy; the router consumes nothing"
             )
         attachments = () if loaded is None else loaded.attachments
-        shards: list[Mapping[str, Any]] = []
-        queues = 0
-        async for row in examination.every_queue(vhost):
-            queues += 1
-            if names.is_own(row["name"]):
-                shards += [row] if row["name"] in names.inboxes else []
-                continue
+        rows = [row async for row in examination.every_queue(vhost)]
+        for row in (row for row in rows if not names.is_own(row["name"])):
             for finding in diagnosis.queue(row, names, selected=_selected(loaded, vhost, row)):
                 yield finding
             if any(entry.vhost in {None, vhost} and entry.selector.fits(row["name"]) for entry in attachments):
                 for finding in diagnosis.source(row, version):
                     yield finding
-        if (spread := diagnosis.leaders(shards, names)) is not None:
-            yield spread
-        with suppress(ManagementError):  # takes a policymaker or a monitoring user
-            if (full := diagnosis.queue_limit(vhost, await examination.queue_limit(vhost), queues)) is not None:
-                yield full
+        room = diagnosis.queue_limit(vhost, await _limit(examination, vhost), len(rows))
+        for about in filter(None, (diagnosis.leaders(rows, names), room)):
+            yield about
     except ManagementError as error:
         yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return
     async for stranger in _strangers(settings, vhost, names, loaded.believed(vhost) if loaded is not None else ()):
         yield stranger
+
+
+async def _limit(examination: Examination, vhost: str) -> int | None:
+    with suppress(ManagementError):  # takes a policymaker or a monitoring user
+        return await examination.queue_limit(vhost)
+    return None
 
 
 def _selected(loaded: LoadedPolicies | None, vhost: str, row: Mapping[str, Any]) -> bool:
