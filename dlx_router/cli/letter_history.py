@@ -41,12 +41,19 @@ def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
         ("policy", letter["policy"]),
         ("group", letter["group"]),
         ("message id", letter["message_id"]),
+        ("serial", letter.get("serial")),  # absent where the router is older, as `copies`
+        ("copies", f"there may be {letter['copies']} more: a router was killed" if letter.get("copies") else ""),
         ("size", number_of(letter["size"], "byte")),
         ("helped", _HELPED.get(letter.get("outcome") or "", "")),  # absent where the router is older
     ):
         if value:
             yield f"  {name:<11} {value}"
-    yield from _error((letter["event"] or {}).get("error"))
+    parked = letter.get("parked")  # absent where the router is older
+    if parked:
+        yield f"  {letter['state']:<11} because {parked['why']}"
+        yield f"  {'to resolve':<11} {parked['resolve']}"
+    else:
+        yield from _error((letter["event"] or {}).get("error"))
     yield ""
     yield from _deaths((letter["event"] or {}).get("deaths") or ())
     yield "Journey"
@@ -64,7 +71,8 @@ def _journey(letter: Mapping[str, Any]) -> Iterator[str]:
     ]
     steps = sorted([*letter["journey"], *noted], key=lambda step: step["ts_ms"])
     for number, step in enumerate(steps, 1):
-        yield f"  {_SIGNS.get(step['kind'], '●')} {shown(step['ts_ms'])}  {_step_text(step, letter['failed_queue'])}"
+        sign = "✗" if step.get("outcome") == "refused" else _SIGNS.get(step["kind"], "●")
+        yield f"  {sign} {shown(step['ts_ms'])}  {_step_text(step, letter['failed_queue'])}"
         side = "│" if number < len(steps) else " "
         for rule in step.get("rules") or ():
             yield f"  {side} by {rule['key']}: {rule['value']}, {rule['set_by']}"
@@ -92,8 +100,13 @@ def _doubt(step: Mapping[str, Any]) -> str:
 
 
 def _step_text(step: Mapping[str, Any], queue: str) -> str:
-    is_note = step["kind"] == _NOTED
-    return f"noted by {step['actor']}: {' '.join(step['text'].split())}" if is_note else _event_text(step, queue)
+    if step["kind"] == _NOTED:
+        return f"noted by {step['actor']}: {' '.join(step['text'].split())}"
+    if step.get("outcome") == "refused":  # absent where the router is older
+        cause = f" ({step['outcome_cause']})" if step["outcome_cause"] else ""
+        at = "" if step["routing_key"] is None else f" → {_where(step['exchange'] or '', step['routing_key'])}"
+        return f"not {step['kind'].replace('_', '-')}: the target did not take it{cause}{at}{_doubt(step)}"
+    return _event_text(step, queue)
 
 
 def _event_text(step: Mapping[str, Any], queue: str) -> str:

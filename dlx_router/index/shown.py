@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Final
 
+from dlx_router.core.attempts import outcomes, why_parked
 from dlx_router.core.recovered import fate
 from dlx_router.index import comments
 from dlx_router.index.queries import listed
@@ -74,9 +75,11 @@ def whole_letter(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[s
     steps = ask(_JOURNEY, number).fetchall()
     line = ask(_EVENT, number).fetchone()
     body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
+    letter, journey = letter_told(row), [dict(step) for step in steps]
     return {
-        **letter_told(row),
-        "journey": [dict(step) for step in steps],
+        **letter,
+        "journey": [{**step, **outcome} for step, outcome in zip(journey, outcomes(journey), strict=True)],
+        "parked": why_parked(letter, journey),
         "comments": comments.of_letter(ask, row["number"]),
         "event": None if line is None else _event(line["shared"], line["line"]),
         "stored": None if body is None else tuple(body),

@@ -95,6 +95,11 @@ class Step(BaseModel):
     routing_key: str | None
     refused: str | None
     redrive_id: str | None
+    outcome: Literal["done", "refused"] | None = Field(
+        None, description="Of a step that sends the letter: whether the target took it, as far as the journal tells."
+    )
+    outcome_cause: str | None = None
+    outcome_refused: str | None = Field(None, description="Exchange or queue that did not take it.")
     signature: Signature  # whether a router is known to have written the event
     revision: str | None = None  # of the policies that decided
     rules: list[KeyInForce] = []  # the keys that decided and who set each, while that revision is in force
@@ -131,11 +136,19 @@ class Comments(BaseModel):
     comments: list[Comment]
 
 
+class Parked(BaseModel):
+    """Why a letter is in parking or quarantine, and what to do about it."""
+
+    why: str
+    resolve: str
+
+
 class WholeLetter(Letter):
     """A letter with its journey, its newest event as the journal has it, and its body as far as that is known."""
 
     journey: list[Step]
     comments: list[Comment] = []
+    parked: Parked | None = None
     event: dict[str, Any] | None
     body: Body
 

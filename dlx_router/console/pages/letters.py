@@ -125,6 +125,9 @@ def _shown(copy: dict[str, Any]) -> dict[str, Any]:
     return {
         "leases": {step["redrive_id"] for step in copy["journey"] if step["kind"] in LEASES},
         "timeline": _timeline(copy),
+        "parked": copy.get("parked"),  # a router of before has none of these
+        "serial": copy.get("serial"),
+        "copies": copy.get("copies"),
         "comments": copy.get("comments") or [],  # a router of before has none
         "comment_command": _comment_command(copy),
         "text": None if text is None else cut(text, MAX_BODY),
