@@ -55,7 +55,9 @@ class ConsoleDoor:
     def __init__(self, settings: Settings, passes: Passes) -> None:
         self.port = settings.http_port
         self._settings, self._passes = settings, passes
-        self._sso = SingleSignOn(settings.sso_proxies, settings.sso_roles, settings.sso_headers)
+        self._sso = SingleSignOn(
+            settings.sso_proxies, settings.sso_roles, settings.sso_headers, settings.sso_group_separator
+        )
         self._proxies = TrustedProxies(settings.http_trusted_proxies, settings.sso_proxies)
         self._process: Process | None = None
         self._socket: socket.socket | None = None

@@ -199,19 +199,32 @@ def test_nobody_elses_is(peer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "role"),
+    ("separator", "groups", "role"),
     [
-        ("ops", Role.OPERATOR), ("viewers, ops ,sre", Role.ADMIN), ("ops|sre", Role.ADMIN), ("a=b", Role.VIEWER),
-        ("OPS", None), ("", None), ("sre2", None), ("xsre", None), ("admin", None),
+        (",", "ops", Role.OPERATOR), (",", "viewers, ops ,sre", Role.ADMIN), (",", "a=b", Role.VIEWER),
+        (",", "pizza|sre", None), (",", "pizza;sre", None), (",", "sre2", None), (",", "xsre", None),
+        (",", "OPS", None), (",", "", None), (",", "admin", None), ("|", "ops|sre", Role.ADMIN), ("|", "ops", Role.OPERATOR),
+        ("|", "pizza,sre", None), ("|", "pizza| sre", None), (";", "pizza|sre;ops", Role.OPERATOR), (";", "a,sre", None),
     ],
 )  # fmt: skip
-def test_groups_have_the_highest_role_of_theirs(groups: str, role: Role | None) -> None:
-    assert SSO.person("10.0.0.5", headers(groups=groups)) == Person("ann", role)
-    everybody = SingleSignOn("10.0.0.5", "*=viewer,sre=admin").person("10.0.0.5", headers(groups=groups))
-    assert everybody is not None
-    assert everybody.role is (
-        Role.ADMIN if "sre" in groups.replace("|", ",").replace(" ", "").split(",") else Role.VIEWER
+def test_only_the_separator_that_the_operator_chose_separates_groups(
+    separator: str, groups: str, role: Role | None
+) -> None:
+    proxy = "10.0.0.5"
+    sso = SingleSignOn(proxy, "sre=admin,ops=operator,a=b=viewer", separator=separator)
+    assert sso.person(proxy, headers(groups=groups)) == Person("ann", role)
+    everybody = SingleSignOn(proxy, "*=viewer,sre=admin", separator=separator).person(proxy, headers(groups=groups))
+    assert everybody == Person("ann", Role.ADMIN if role is Role.ADMIN else Role.VIEWER)
+
+
+@given(st.lists(st.text("ops,;| re", max_size=8), max_size=4), st.sampled_from(",;|"))
+def test_a_role_needs_a_group_of_exactly_that_name(names: list[str], separator: str) -> None:
+    person = SingleSignOn("10.0.0.5", "sre=admin", separator=separator).person(
+        "10.0.0.5", headers(groups=separator.join(names))
     )
+    assert person is not None
+    parts = [part for name in names for part in name.split(separator)]
+    assert (person.role is Role.ADMIN) == ("sre" in ([part.strip() for part in parts] if separator == "," else parts))
 
 
 @pytest.mark.parametrize("user", [None, "", "  ", "a\nb", "a\x00b", "x" * 300, "\u202eevil"])
@@ -248,6 +261,13 @@ def test_one_setting_needs_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLX_ROUTER_SSO_HEADERS", "X-User")
     with pytest.raises(SettingsError, match="two headers"):
         Settings.load({})
+    monkeypatch.delenv("DLX_ROUTER_SSO_HEADERS")
+    monkeypatch.setenv("DLX_ROUTER_SSO_ROLES", "pizza|sre=admin")
+    assert Settings.load({}).sso_group_separator == ","
+    for separator, why in (("|", "contains the separator"), (",;", "one character"), ("x", "one character")):
+        monkeypatch.setenv("DLX_ROUTER_SSO_GROUP_SEPARATOR", separator)
+        with pytest.raises(SettingsError, match=why):
+            Settings.load({})
 
 
 async def test_a_person_whom_the_proxy_names_needs_no_token_and_is_named_in_what_they_do(

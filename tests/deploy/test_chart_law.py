@@ -31,6 +31,7 @@ HARD: Final = (
 JUDGED_BY_THE_ROUTER: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "console.trustedProxies": st.sampled_from(["", "10.0.0.1", "10.0.0.0/24, fd00::5"]),
     "console.sso.proxies": st.sampled_from(["10.0.0.1", "10.0.0.0/24,fd00::/64"]),
+    "console.sso.groupSeparator": st.sampled_from(["", ";", "|"]),
     "console.sso.headers": st.sampled_from(["", "X-Auth-User,X-Auth-Groups"]),
     "console.sso.roles": st.sampled_from(["sre=admin", "*=viewer", "on-call = operator, CN=a=viewer"]),
     "console.url": st.sampled_from(

@@ -55,6 +55,7 @@ OTHERWISE: Final[Mapping[str, Any]] = {
     "monitoring.prometheusRule.runbookUrl": "https://runbooks.example.com",
     "monitoring.prometheusRule.series": 'app="a"',
     "console.sso.headers": "X-Auth-User,X-Auth-Groups",
+    "console.sso.groupSeparator": "|",
     "console.trustedProxies": "10.0.1.0/24",
     "console.sso.proxies": "10.0.0.2",
     "console.sso.roles": "sre=viewer",

@@ -15,7 +15,7 @@ from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 HEADERS: Final = "X-Forwarded-User,X-Forwarded-Groups"
 EVERYBODY: Final = "*"
 MAX_GROUPS: Final = 1_000
-_SEPARATORS: Final = ",;|"
+SEPARATOR: Final = ","
 _NAME: Final = re.compile(r"[a-z0-9-]+")
 
 
@@ -29,8 +29,10 @@ class Person(NamedTuple):
 class SingleSignOn:
     """`proxies`, `roles` and `headers` as the settings have them."""
 
-    def __init__(self, proxies: str | None, roles: str | None, headers: str = HEADERS) -> None:
-        self._proxies, self._roles = TrustedProxies(proxies), roles_of(roles)
+    def __init__(
+        self, proxies: str | None, roles: str | None, headers: str = HEADERS, separator: str = SEPARATOR
+    ) -> None:
+        self._proxies, self._roles, self._separator = TrustedProxies(proxies), roles_of(roles, separator), separator
         self._user, self._groups = header_names(headers)
 
     @property
@@ -48,23 +50,33 @@ class SingleSignOn:
         return Person(name, self._role(_text(value) for name, value in headers if name == self._groups))
 
     def _role(self, values: Iterable[str]) -> Role | None:
-        """The highest of those that their groups have."""
-        text = ",".join(values)
-        for separator in _SEPARATORS[1:]:
-            text = text.replace(separator, ",")
-        groups = {group.strip() for group in text.split(",")[:MAX_GROUPS]} | {EVERYBODY}
+        """Return the highest role of the groups. Around commas spaces do not count: HTTP itself adds them."""
+        names = [name for value in values for name in value.split(self._separator)][:MAX_GROUPS]
+        groups = {name.strip() if self._separator == "," else name for name in names} | {EVERYBODY}
         return max((role for group, role in self._roles.items() if group in groups), default=None)
 
 
-def roles_of(listed: str | None) -> dict[str, Role]:
-    """Group → role of SSO_ROLES; the last `=` parts them. ValueError says which is none."""
+def roles_of(listed: str | None, separator: str = SEPARATOR) -> dict[str, Role]:
+    """Return group → role of SSO_ROLES; the last `=` parts them. ValueError says which entry is wrong.
+
+    A group whose name contains the separator is refused: the header cannot name it, so it would grant nothing.
+    """
     roles = {}
     for entry in filter(None, map(str.strip, (listed or "").split(","))):
         group, equals, role = entry.rpartition("=")
         if not equals or not group.strip() or role.strip().upper() not in Role.__members__:
             raise ValueError(f"{entry!r}: write GROUP=ROLE, of viewer, operator, admin; *=viewer for everybody")
-        roles[group.strip()] = Role[role.strip().upper()]
+        if separator in (group := group.strip()):
+            raise ValueError(f"{group!r} contains the separator of groups {separator!r}, so nobody can be in it")
+        roles[group] = Role[role.strip().upper()]
     return roles
+
+
+def checked_separator(separator: str) -> str:
+    """Return the separator. ValueError where it is not one character that group names can do without."""
+    if len(separator) != 1 or not separator.isprintable() or separator.isalnum():
+        raise ValueError(f"{separator!r}: write the one character that your proxy puts between groups, as , or ; or |")
+    return separator
 
 
 def header_names(listed: str) -> tuple[bytes, bytes]:

@@ -75,12 +75,6 @@ def proxies(value: str) -> str:
     return value
 
 
-def roles(value: str) -> str:
-    """Which group may what."""
-    single_sign_on.roles_of(value)
-    return value
-
-
 def headers(value: str) -> str:
     """Names of headers."""
     single_sign_on.header_names(value)

@@ -124,11 +124,14 @@ class Settings(BaseSettings):
     sso_proxies: Annotated[str, AfterValidator(setting_values.proxies)] | None = Field(
         None, description="Addresses a,b of proxies that log people in to the console and name them. Without it nobody."
     )
-    sso_roles: Annotated[str, AfterValidator(setting_values.roles)] | None = Field(
+    sso_roles: str | None = Field(
         None, description="Role of each group that such a proxy tells: sre=admin,ops=operator,*=viewer."
     )
     sso_headers: Annotated[str, AfterValidator(setting_values.headers)] = Field(
         single_sign_on.HEADERS, description="Headers in which it tells the user and the groups."
+    )
+    sso_group_separator: Annotated[str, AfterValidator(single_sign_on.checked_separator)] = Field(
+        single_sign_on.SEPARATOR, description="The one character between groups; no group name may contain it."
     )
     prefetch: int = Field(1000, ge=1, le=65535, description="Letters in flight for each source.")
     in_flight_bytes: SizeBytes = Field(
@@ -213,6 +216,10 @@ class Settings(BaseSettings):
             raise ValueError(f"{variable('vhosts')}=* needs {variable('management_url')}; write it, or name the vhosts")
         if bool(self.sso_proxies) != bool(self.sso_roles):
             raise ValueError(f"{variable('sso_proxies')} and {variable('sso_roles')} need each other; write both")
+        try:
+            single_sign_on.roles_of(self.sso_roles, self.sso_group_separator)
+        except ValueError as error:
+            raise ValueError(f"{variable('sso_roles')}: {error}") from None
         for name in ("amqp_url", "management_url", "api_token"):
             if {name, f"{name}_file"} <= self.model_fields_set and getattr(self, f"{name}_file"):
                 raise ValueError(f"{variable(name)} and {variable(name)}_FILE are both set; keep one of them")

@@ -27,6 +27,7 @@ SINCE = (
     "SSO_PROXIES",
     "SSO_ROLES",
     "SSO_HEADERS",
+    "SSO_GROUP_SEPARATOR",
     "HTTP_TRUSTED_PROXIES",
 )
 
