@@ -43,7 +43,7 @@ from dlx_router.service.vhost.signing_key import SigningKey, from_file
 from dlx_router.telemetry import traces
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
-from dlx_router.telemetry.readiness import Readiness, Speaker
+from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.survey import Survey
 from dlx_router.webhooks.sender import Sender
 
@@ -79,7 +79,6 @@ class App:
         self.index = self._index()
         self.attendants: dict[str, VhostRunner] = {}  # by vhost, for those who ask; with VHOSTS=* they come and go
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._speakers: dict[str, Speaker] = {}
         self.importer = None if self.index is None else Importer(self._where, self._names, self.router_id)
         self.drift = None if self.index is None else IndexDrift(self.index, self.attendants, self._management)
 
@@ -160,8 +159,8 @@ class App:
 
     def _forget(self, vhost: str) -> None:
         del self.attendants[vhost], self._running[vhost]
-        self._speakers.pop(vhost).take_back()
-        self.metrics.broker_connected.pop(vhost, None)
+        self.readiness.drop_vhost(vhost)
+        self.metrics.forget(vhost)
         self._share_bytes()
 
     def _attendant_ended(self, _running: asyncio.Task[None]) -> None:
@@ -184,6 +183,7 @@ class App:
         self.metrics.breakers = self._breakers
         self.metrics.leases = lambda: {"held": sum(runner.leases.held for runner in [*self.attendants.values()])}
         self.metrics.thresholds = thresholds(policies)
+        self.metrics.vhosts_ready = self.readiness.vhosts
         self.readiness.clear("start")
         if self._observe:
             self.readiness.note("observe", "observing: decisions are journalled, and no letter is taken or moved")
@@ -348,8 +348,7 @@ class App:
             else [*self._names.inboxes, self._names.release, self._names.fifo, self._names.retired]
         )
         self.metrics.serve(vhost, sources)
-        readiness = self._speakers[vhost] = Speaker(self.readiness)
-        readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
+        readiness = self.readiness.vhost(vhost, is_awaited="starting" in self.readiness.problems())
         return VhostRunner(
             vhost=vhost,
             addresses=self._where,

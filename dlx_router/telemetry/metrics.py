@@ -84,6 +84,8 @@ class Metrics:
         self.clock_jumps = 0
         # gauges
         self.broker_connected: dict[str, int] = {}  # vhost
+        self.vhosts_ready: Callable[[], dict[str, bool]] = dict
+        self.sources_unattended: set[tuple[str, str]] = set()  # vhost, attached queue
         self.revision = ""
         self.policies_refused = 0  # 1: what lies in the folder is not what is in force
         self.policy_drift: dict[str, int] = {}  # vhost
@@ -107,6 +109,11 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(Exposition(self))
         ProcessCollector(registry=self._registry)
+
+    def forget(self, vhost: str) -> None:
+        """Drop what is known of a vhost that is served no more."""
+        self.broker_connected.pop(vhost, None)
+        self.sources_unattended -= {key for key in self.sources_unattended if key[0] == vhost}
 
     def serve(self, vhost: str, sources: Iterable[str]) -> None:
         """Create the series of a vhost at zero: a rate is only seen from the second value on."""
@@ -198,6 +205,10 @@ class Exposition(Collector):
         oldest = _of_policies({**of.policy_oldest, **of.index_oldest}, min)
         yield _gauge("policy_oldest_letter_timestamp_seconds", text, ("policy",), oldest)
         yield _gauge("broker_connected", "1 while a session is up.", ("vhost",), _single(of.broker_connected))
+        text = "1 while nothing keeps the router from working in the vhost; /readyz says what does."
+        yield _gauge("vhost_ready", text, ("vhost",), _single(of.vhosts_ready()))
+        text = "1 for an attached queue that is not consumed; /readyz says why."
+        yield _gauge("source_unattended", text, ("vhost", "queue"), dict.fromkeys(of.sources_unattended, 1))
         revision = {(of.revision,): 1} if of.revision else {}
         yield _gauge("policy_info", "The revision of the policies in force.", ("revision",), revision)
         text = "Steps that apply would take; absent where apply was never used."

@@ -1,4 +1,8 @@
-"""Readiness: every part that cannot work says why, without credentials; the router is ready when nobody objects."""
+"""Readiness: every part that cannot work says why, without credentials.
+
+The router is ready once it has started, as long as at least one vhost works: a probe that fails takes the API and the
+console of all vhosts away. What else is wrong then is a note.
+"""
 
 from dlx_router.core.printable import printable_lines, redacted
 
@@ -9,6 +13,25 @@ class Readiness:
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {"start": "starting"}
         self._notes: dict[str, str] = {}
+        self._vhosts: dict[str, Speaker] = {}
+
+    def vhost(self, name: str, *, is_awaited: bool = False) -> "Speaker":
+        """Return the readiness of a vhost; `drop_vhost` ends it.
+
+        `is_awaited`: the router is not ready before its first connection was made or has failed.
+        """
+        part = self._vhosts[name] = Speaker(self)
+        part.set(f"link {name}", f"vhost {name!r}: connecting")
+        part.awaited = part.problems() if is_awaited else []
+        return part
+
+    def drop_vhost(self, name: str) -> None:
+        """Forget the vhost, and take back all that was reported for it."""
+        self._vhosts.pop(name).take_back()
+
+    def vhosts(self) -> dict[str, bool]:
+        """Return whether each vhost works."""
+        return {name: not part._reasons for name, part in self._vhosts.items()}  # noqa: SLF001 - its own class
 
     def set(self, key: str, text: str) -> None:
         """Object to being ready."""
@@ -28,16 +51,23 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether nobody objects."""
-        return not self._reasons
+        """Whether no part objects but those of vhosts, and one of these works."""
+        of_vhosts = {key for part in self._vhosts.values() for key in part._reasons}  # noqa: SLF001 - its own class
+        awaits = any(part.awaited and part.awaited == part.problems() for part in self._vhosts.values())
+        works = any(self.vhosts().values()) or not self._vhosts
+        return self._reasons.keys() <= of_vhosts and works and not awaits
 
-    def reasons(self) -> list[str]:
-        """Every objection, oldest first."""
+    def problems(self) -> list[str]:
+        """Return every objection, oldest first."""
         return list(self._reasons.values())
 
+    def reasons(self) -> list[str]:
+        """Return the objections that keep the router from being ready."""
+        return [] if self.ready else self.problems()
+
     def notes(self) -> list[str]:
-        """Every note, oldest first."""
-        return list(self._notes.values())
+        """Return every note, and the objections in spite of which the router is ready."""
+        return [*(self.problems() if self.ready else ()), *self._notes.values()]
 
 
 class Speaker(Readiness):
@@ -47,6 +77,7 @@ class Speaker(Readiness):
         super().__init__()
         self._reasons.clear()
         self._to = to
+        self.awaited: list[str] = []  # while these are all its problems, nothing is known yet
 
     def set(self, key: str, text: str) -> None:
         """Object to being ready, there too."""

@@ -203,8 +203,10 @@ def test_nobody_elses_is(peer: str) -> None:
     [
         (",", "ops", Role.OPERATOR), (",", "viewers, ops ,sre", Role.ADMIN), (",", "a=b", Role.VIEWER),
         (",", "pizza|sre", None), (",", "pizza;sre", None), (",", "sre2", None), (",", "xsre", None),
-        (",", "OPS", None), (",", "", None), (",", "admin", None), ("|", "ops|sre", Role.ADMIN), ("|", "ops", Role.OPERATOR),
-        ("|", "pizza,sre", None), ("|", "pizza| sre", None), (";", "pizza|sre;ops", Role.OPERATOR), (";", "a,sre", None),
+        (",", "OPS", None), (",", "", None), (",", "admin", None), ("|", "ops|sre", Role.ADMIN),
+        ("|", "ops", Role.OPERATOR),
+        ("|", "pizza,sre", None), ("|", "pizza| sre", None), (";", "pizza|sre;ops", Role.OPERATOR),
+        (";", "a,sre", None),
     ],
 )  # fmt: skip
 def test_only_the_separator_that_the_operator_chose_separates_groups(

@@ -180,3 +180,19 @@ def test_nothing_is_rejected_from_a_queue_whose_dead_letter_exchange_was_not_see
         eventually(lambda: law_holds(router))
         router.kill()
         assert amqp.take(INBOX, within=20).body == b"x" * 20_000
+
+
+def test_a_vhost_that_cannot_work_takes_the_api_of_the_others_from_nobody(
+    amqp: Client, vhost: Vhost, start_router: Start
+) -> None:
+    other = Vhost.make(vhost.broker, f"{vhost.name}-2")
+    try:
+        amqp.queue(INBOX, "classic")
+        router = start_router(POLICIES, VHOSTS=f"{vhost.name},{other.name}")
+        eventually(lambda: router.says_ready(200, f"queue '{INBOX}'", "x-queue-type", vhost.name), within=20)
+        assert router.metric("vhost_ready", vhost=other.name) == 1
+        assert not router.metric("vhost_ready", vhost=vhost.name)
+        amqp.channel.queue_delete(INBOX)
+        eventually(lambda: router.metric("vhost_ready", vhost=vhost.name) == 1, within=30)
+    finally:
+        other.close()

@@ -125,7 +125,7 @@ class Sources:
 
     def _keep(self, source: Wanted, queue: str) -> None:
         kept = self._kept[queue] = KeptSource(source)
-        self._not_ready(queue, "subscribing")
+        self._setting.readiness.set(self._reason(queue), f"{self._where(queue)}: subscribing")
         self._session.spawn(self._attending(source, queue, kept))
 
     async def _look(self) -> None:
@@ -141,10 +141,10 @@ class Sources:
                     raise ManagementError("match: and pattern: need MANAGEMENT_URL")  # noqa: TRY301 - told below
                 else:
                     self._settle_on(await management.queues(vhost, "."))
-                readiness.clear(reason)
+                readiness.drop_note(reason)
             except ManagementError as error:
                 where = f"attachment {pattern.queue if pattern else ''!r} in vhost {vhost!r}"
-                readiness.set(reason, f"{where}: {error}")
+                readiness.note(reason, f"{where}: {error}")
             await asyncio.sleep(LOOK_S)
 
     async def _attending(self, source: Wanted, queue: str, kept: KeptSource) -> None:
@@ -154,10 +154,10 @@ class Sources:
             kept.changed.clear()
             kept.is_lost, kept.room = False, self._room(source, queue)
             if why := self._refusals.alone.get(queue):
-                self._not_ready(queue, f"left alone: {why}; take that letter out by hand, and restart the router")
+                self._not_attended(queue, f"left alone: {why}; take that letter out by hand, and restart the router")
                 await kept.changed.wait()
             elif not kept.room:
-                self._not_ready(queue, self._refusals.why_not(queue))
+                self._not_attended(queue, self._refusals.why_not(queue))
                 await kept.changed.wait()
             elif await self._begun(source, queue, worker, kept):
                 self._fine(queue)
@@ -182,14 +182,14 @@ class Sources:
     async def _ended(self, queue: str, worker: Worker, kept: KeptSource) -> None:
         """Nothing more is taken by this consumer."""
         if kept.wanted is not None and kept.is_lost:
-            self._not_ready(queue, "its consumer is lost; subscribing again")
+            self._not_attended(queue, "its consumer is lost; subscribing again")
         elif kept.wanted is not None:
             await self._paused(queue, worker, kept)
 
     async def _paused(self, queue: str, worker: Worker, kept: KeptSource) -> None:
         """Take nothing more, and give nothing back: what is here stays until it is settled, or the queue not wanted."""
         if why := self._refusals.why_not(queue):
-            self._not_ready(queue, why)
+            self._not_attended(queue, why)
         leaving = asyncio.create_task(self._over(queue, kept))
         try:
             while kept.wanted is not None and not leaving.done():
@@ -240,7 +240,7 @@ class Sources:
                 kept.wanted = None
                 self._found_queues = [other for other in self._found_queues if other != queue]
             else:
-                self._not_ready(queue, f"cannot be consumed: {error}")
+                self._not_attended(queue, f"cannot be consumed: {error}")
         else:
             return True
         return False
@@ -260,19 +260,23 @@ class Sources:
 
     def _taken(self, queue: str, text: str) -> None:
         """Where replicas share the work this is how it should be; a single router is kept from it by a stranger."""
-        if not self._setting.shared:
-            self._not_ready(queue, text)
-            return
-        self._setting.readiness.clear(self._reason(queue))
-        where = f"queue {queue!r} in vhost {self._session.vhost!r}"
-        self._setting.readiness.note(self._reason(queue), f"{where}: standing by; {text}")
+        self._not_attended(queue, f"standing by; {text}" if self._setting.shared else text)
+        if self._setting.shared:
+            self._session.metrics.sources_unattended.discard((self._session.vhost, queue))
 
     def _fine(self, queue: str) -> None:
         self._setting.readiness.clear(self._reason(queue))
         self._setting.readiness.drop_note(self._reason(queue))
+        self._session.metrics.sources_unattended.discard((self._session.vhost, queue))
 
-    def _not_ready(self, queue: str, text: str) -> None:
-        self._setting.readiness.set(self._reason(queue), f"queue {queue!r} in vhost {self._session.vhost!r}: {text}")
+    def _not_attended(self, queue: str, text: str) -> None:
+        """Report it as a note: all other queues are served, and so are the API and the console."""
+        self._setting.readiness.clear(self._reason(queue))
+        self._setting.readiness.note(self._reason(queue), f"{self._where(queue)}: {text}")
+        self._session.metrics.sources_unattended.add((self._session.vhost, queue))
+
+    def _where(self, queue: str) -> str:
+        return f"queue {queue!r} in vhost {self._session.vhost!r}"
 
 
 def _exchanges(source: Wanted) -> Sequence[str]:

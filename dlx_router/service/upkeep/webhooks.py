@@ -88,7 +88,7 @@ class Webhooks:
                 await self._renew()
                 for vhost, runner in [*self._attendants.items()]:
                     await self._look(vhost, runner)
-                self._messages.add(self._ready.look(self._readiness.reasons(), steady_ms()), set())
+                self._messages.add(self._ready.look(self._readiness.problems(), steady_ms()), set())
                 self._messages.pass_on()
                 await asyncio.sleep(LOOK_S)
         finally:
