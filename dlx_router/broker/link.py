@@ -7,6 +7,7 @@ owner pauses reading; the link itself never buffers letters. Source: AMQP 0-9-1 
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -26,6 +27,7 @@ LARGE_PART: Final = 8192  # bytes, in the mean
 MUCH: Final = 8192  # bytes of one write: some letters
 ASKS_S: Final = 2.0  # of silence: then the broker is asked something that it answers at once
 DOUBTED_S: Final = 4.0
+TURN_S: Final = 0.01  # of a link that reads in turns
 LATE_S: Final = 0.5  # a timer that is later than this: this process did not run, and could hear nothing
 
 
@@ -67,6 +69,8 @@ class Link(asyncio.Protocol):
         self._is_silent = False
         self._flushing = self._wrote_much = False
         self._paused = False
+        self._waiting: deque[frames.Event] | None = None  # of a link that reads in turns: not handed out yet
+        self._is_resting = False  # the socket is not read
 
     # -- the socket ---------------------------------------------------------------------------------------------
 
@@ -83,30 +87,62 @@ class Link(asyncio.Protocol):
             self._large_reads.came(len(data), self.heard_s)
         self._flushing = True
         try:
-            handlers, in_runs = self._handlers, self._in_runs
-            alike: list[frames.Delivery] = []  # deliveries of one channel, one behind the other
-            channel, delivery = 0, frames.Delivery
-            for event in self._parser.feed(data):
-                if in_runs and event.__class__ is delivery:
-                    if event.channel == channel:
-                        alike.append(event)
-                        continue
-                    if event.channel in in_runs:
-                        self._deliver(alike)
-                        channel, alike = event.channel, [event]
-                        continue
-                if alike:
-                    self._deliver(alike)
-                    channel, alike = 0, []
-                handler = handlers.get(event.channel)
-                if event.__class__ is frames.Method or handler is None:
-                    self._cold(event)
-                else:
-                    handler.on_event(event)
-            if alike:
-                self._deliver(alike)
+            events = self._parser.feed(data)
+            if self._waiting is None:
+                self._hand_out(events)
+            elif self._waiting:
+                self._waiting.extend(events)  # a turn is on its way
+            else:
+                self._waiting.extend(events)
+                self._take_turn()
         except (frames.WireError, TableError) as error:
             self._fail(LinkError(f"{self._where()}: the broker's bytes are not AMQP: {error}"))
+        self.on_batch()
+        self._flushing = False
+        self.flush()
+
+    def _hand_out(self, events: Sequence[frames.Event]) -> None:
+        handlers, in_runs = self._handlers, self._in_runs
+        alike: list[frames.Delivery] = []  # deliveries of one channel, one behind the other
+        channel, delivery = 0, frames.Delivery
+        for event in events:
+            if in_runs and event.__class__ is delivery:
+                if event.channel == channel:
+                    alike.append(event)
+                    continue
+                if event.channel in in_runs:
+                    self._deliver(alike)
+                    channel, alike = event.channel, [event]
+                    continue
+            if alike:
+                self._deliver(alike)
+                channel, alike = 0, []
+            handler = handlers.get(event.channel)
+            if event.__class__ is frames.Method or handler is None:
+                self._cold(event)
+            else:
+                handler.on_event(event)
+        if alike:
+            self._deliver(alike)
+
+    def read_in_turns(self) -> None:
+        """From now on hand out events for TURN_S at a time, and let the rest of the process work in between."""
+        self._waiting = deque()
+
+    def _take_turn(self) -> None:
+        waiting, until_s = self._waiting, time.monotonic() + TURN_S
+        while waiting and time.monotonic() < until_s:
+            self._hand_out((waiting.popleft(),))
+        self._rest_or_read()
+        if waiting:
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._flushing = True
+        try:
+            self._take_turn()
+        except Exception as error:  # noqa: BLE001 - outside a read asyncio logs it only, and nothing would be read again
+            self._fail(LinkError(f"{self._where()}: {error!r}"))
         self.on_batch()
         self._flushing = False
         self.flush()
@@ -169,7 +205,13 @@ class Link(asyncio.Protocol):
         if paused == self._paused or self._transport is None or self._transport.is_closing():
             return
         self._paused = paused
-        (self._transport.pause_reading if paused else self._transport.resume_reading)()
+        self._rest_or_read()
+
+    def _rest_or_read(self) -> None:
+        rests = self._paused or bool(self._waiting)
+        if rests != self._is_resting and self._transport is not None and not self._transport.is_closing():
+            self._is_resting = rests
+            (self._transport.pause_reading if rests else self._transport.resume_reading)()
 
     @property
     def local_address(self) -> str:
@@ -325,6 +367,8 @@ class Link(asyncio.Protocol):
         if self.closed.done():
             return
         self.closed.set_result(error)
+        if self._waiting:
+            self._waiting.clear()
         if self._large_reads is not None:
             self._large_reads.end()
         if self._timer is not None:
@@ -343,7 +387,7 @@ class Link(asyncio.Protocol):
             return
         now = time.monotonic()
         late = now - self._look_at_s
-        if self._paused:  # while we choose not to read, silence is no sign
+        if self._is_resting:  # while we choose not to read, silence is no sign
             self.heard_s = now
         elif late > LATE_S:  # nor is it while we could not
             self.heard_s = min(now, self.heard_s + late)

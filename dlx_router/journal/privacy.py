@@ -11,6 +11,7 @@ once: it is redacted with them, whichever of them it was made of.
 import base64
 import json
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from hashlib import sha256
@@ -18,6 +19,7 @@ from math import isfinite
 from typing import Any, Final, Literal
 
 from dlx_router.core import clienterrors
+from dlx_router.core.condition import View
 from dlx_router.core.declaration import HEADER as DECLARED
 from dlx_router.core.letter import Letter
 from dlx_router.core.places import NOTHING, UNREADABLE, inside, parsed, steps
@@ -128,6 +130,25 @@ def discreet(rule: Rule, letter: Letter) -> Letter:
     return letter
 
 
+def redacted(rule: Rule, seen: View) -> View:
+    """Return what a filter sees of a letter: what is redacted is hidden, so that no comparison reveals it."""
+    if not rule.redact:
+        return seen
+    places = [pointer for pointer in rule.redact if pointer.startswith("/")]
+
+    def body(pointer: str) -> Any:  # noqa: ANN401 - JSON
+        document = deepcopy(seen.body(""))
+        _hide(document, places)
+        value = value_at(document, pointer)
+        return None if value is NOTHING else value
+
+    return View(
+        seen.variables,
+        lambda name: HIDDEN if rule.hides(name) else seen.header(name),
+        body if places else seen.body,
+    )
+
+
 def _headers(headers: bytes, names: Iterable[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     try:
@@ -189,6 +210,12 @@ def without(body: bytes, places: Iterable[str]) -> tuple[bytes | None, list[str]
     document = parsed(body, unique=True)
     if document is UNREADABLE:
         return None, []
+    gone = _hide(document, places)
+    return (_text(document).encode(), gone) if gone else (body, [])
+
+
+def _hide(document: Any, places: Iterable[str]) -> list[str]:  # noqa: ANN401 - JSON
+    """Hide these values in the document; return the places that were there."""
     gone: list[str] = []
     for place in places:
         *way, last = steps(place)
@@ -198,7 +225,7 @@ def without(body: bytes, places: Iterable[str]) -> tuple[bytes | None, list[str]
         if inside(parent, last) is not NOTHING:
             parent[int(last) if isinstance(parent, list) else last] = HIDDEN
             gone.append(place)
-    return (_text(document).encode(), gone) if gone else (body, [])
+    return gone
 
 
 def _places(body: bytes, places: Iterable[str], rule: Rule) -> tuple[dict[str, str], list[str]]:

@@ -26,7 +26,7 @@ from dlx_router.service.inflight.clock import CLOCK
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.redrive.context import Target
 from dlx_router.service.sources.attach import Wanted
-from dlx_router.service.upkeep import clock_watch, oldest_letter, renewal
+from dlx_router.service.upkeep import clock_watch, oldest_letter, renewal, slow_conditions
 from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift
 from dlx_router.service.upkeep.revision_audits import RevisionAudits
@@ -225,15 +225,16 @@ class App:
     def _beside(self) -> list[asyncio.Task[None]]:
         """What runs beside the letters' way."""
         keep = self.background.keep
-        looks = asyncio.create_task(keep("clock", self._watch_clock))
+        conditions = partial(slow_conditions.watch, lambda: self._loaded.policies, self.readiness)
+        looks = [asyncio.create_task(keep(*of)) for of in (("clock", self._watch_clock), ("conditions", conditions))]
         if (index := self.index) is None or (drift := self.drift) is None:
-            return [looks]
+            return looks
         self.metrics.index_signatures = index.signatures
         index.key_of = self._key_of
         return [
             asyncio.create_task(keep("index", index.run)),
             asyncio.create_task(keep("drift", drift.watch)),
-            looks,
+            *looks,
             *self._webhooks(index),
             asyncio.create_task(keep("revisions", self._revision_audits(index).watch)),
             asyncio.create_task(keep("ageing", lambda: oldest_letter.watch(index, self.attendants, self.metrics))),

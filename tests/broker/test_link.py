@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import time
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +16,7 @@ from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link, open_link
 from dlx_router.wire import frames
+from tests.support.bulk import pour
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
@@ -85,6 +87,42 @@ async def test_while_we_read_nothing_of_the_broker_it_is_not_late(vhost: Vhost, 
     assert not done
     link.pause(paused=False)
     assert await asked == 0
+    await link.close()
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize("in_turns", [True, False])
+async def test_a_link_that_reads_in_turns_lets_others_work_and_keeps_the_order(
+    vhost: Vhost, amqp: Client, *, in_turns: bool
+) -> None:
+    """A read brings hundreds of deliveries; each takes 2 ms here."""
+    amqp.queue("work")
+    pour(amqp, "work", [str(number) for number in range(500)], {})
+    link, came, ticks = await linked(vhost), list[int](), 0
+    if in_turns:
+        link.read_in_turns()
+
+    def take(delivery: frames.Delivery, _consumer: Consumer) -> None:
+        came.append(int(delivery.body))
+        until = time.monotonic() + 0.002
+        while time.monotonic() < until:
+            pass
+
+    slow = Consumer(link, "work", 1000, sink=take, on_lost=lambda *_: None)
+    await slow.start()
+    async with asyncio.timeout(60):
+        while len(came) < 500:
+            ticks += bool(came)
+            if came == [*range(200)]:
+                link.pause(paused=True)
+                link.pause(paused=False)
+            await asyncio.sleep(0.001)
+        assert await slow.counted() == (0, 1)
+    assert came == [*range(500)]
+    if in_turns:
+        assert ticks > 40, "one turn lasts 10 ms"
+    else:
+        assert ticks < 40, "few reads bring all of it"
     await link.close()
 
 

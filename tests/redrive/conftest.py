@@ -56,6 +56,18 @@ class Shop:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def receive(self, queue: str, **asked: Any) -> httpx.Response:
+        """The answer to a request for letters of a queue."""
+        url = f"http://127.0.0.1:{self.router.port}/api/v1/queues/{queue}/receive"
+        body = {"vhost": self.vhost.name, "wait": 0, **asked}
+
+        def answered() -> httpx.Response:
+            answer = httpx.post(url, json=body, timeout=40, trust_env=False, verify=NO_TLS)
+            assert answer.status_code not in {429, 503}, answer.text
+            return answer
+
+        return eventually(answered, 30, every=0.1)
+
     def ends(self, name: str, state: str = "done", within: float = 30) -> Any:
         """The task once it is in this state."""
 

@@ -9,6 +9,9 @@ policies:
   - name: all
     match: "#"
     definition: {max-delivery-attempts: 1}
+  - name: redacted
+    match: "redacted.#"
+    definition: {journal: {redact: [/card]}}
 """
 # What people see of `policy lint`: a limit that is too small, and a key with letters in the wrong order.
 BROKEN: Final = """\

@@ -2,11 +2,13 @@
 
 Compiled and type-checked once, at load. Header names and JSON pointers must be written out, so that the journal knows
 what a decision looked at. Linear time: regular expressions are RE2, and CEL has no loops but over lists it is given;
-the library stops an evaluation at 10,000 iterations and an expression at 32 levels. See docs/architecture.md
-("Conditions").
+the library stops an evaluation at 10,000 iterations and an expression at 32 levels. It has no limit of cost, so what
+could fill the memory or take seconds is refused at load (`_check_cost`), and each evaluation is timed. See
+docs/architecture.md ("Conditions").
 """
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -19,6 +21,12 @@ from dlx_router.core.condition import Condition, ConditionFailed, View
 MAX_CHARS: Final = 2000
 TEXTS: Final = ("reason", "cause", "queue", "exchange", "routing_key", "vhost", "content_type")
 NUMBERS: Final = ("attempts", "redrives", "age", "size")
+MACROS: Final = frozenset({"all", "exists", "exists_one", "filter", "map"})
+MAX_NESTED: Final = 2  # macros: the items of three lists are a million
+MAX_MAPS: Final = 2  # each makes a list of its items, in which they may be many times as large
+MAX_SUMS: Final = 4  # in macros
+SLOW_NS: Final = 1_000_000
+EXCESS_NS: Final = 10_000_000
 _ERRORS: Final = (RuntimeError, ValueError, TypeError, UnicodeError)
 _STRING: Final = r"[rR]?(?:\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
 _TOKENS: Final = re.compile(rf"(?P<gap>\s+|//[^\n]*)|(?P<text>{_STRING})|(?P<word>[A-Za-z_]\w*)|(?P<mark>.)", re.DOTALL)
@@ -50,6 +58,7 @@ def condition(text: str) -> Condition:
     for pointer, at in pointers:
         if pointer and not pointer.startswith("/"):
             raise _error(text, at, f'"{pointer}" is no JSON pointer; write "/{pointer}"')
+    _check_cost(text, tokens)
     for written, at in _literals(tokens, "matches", last=True):
         _check_regex(text, written, at)
     names, places = (tuple(dict.fromkeys(argument for argument, _ in asked)) for asked in (headers, pointers))
@@ -61,13 +70,17 @@ def _error(text: str, at: int, message: str) -> ConditionError:
     return ConditionError(message, before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1)
 
 
-class _Compiled:
-    """Evaluates one expression, in which what it asks of the message are variables of these names."""
+class Evaluator:
+    """Evaluates one expression, in which what it asks of the message are variables of these names.
 
-    __slots__ = ("_expression", "_headers", "_pointers")
+    `slow_ms`: what an evaluation costs where that is more than 1 ms again and again, else 0.
+    """
+
+    __slots__ = ("_excess_ns", "_expression", "_headers", "_pointers", "slow_ms")
 
     def __init__(self, expression: Any, headers: Mapping[str, str], pointers: Mapping[str, str]) -> None:
         self._expression, self._headers, self._pointers = expression, headers, pointers
+        self._excess_ns, self.slow_ms = 0, 0.0
 
     def __call__(self, view: View) -> bool:
         """Whether it holds. Raises ConditionFailed, and nothing else.
@@ -77,15 +90,14 @@ class _Compiled:
         known = {**view.variables, **{variable: view.header(name) for variable, name in self._headers.items()}}
         if self._pointers:
             with suppress(*_ERRORS):
-                if isinstance(answer := self._expression.eval(data=known).value(), bool):
+                if isinstance(answer := self._evaluated(known)[1], bool):
                     return answer
             known |= {variable: view.body(pointer) for variable, pointer in self._pointers.items()}
         return self._holds(known)
 
     def _holds(self, known: Mapping[str, Any]) -> bool:
         try:
-            result = self._expression.eval(data=known)
-            answer = result.value()
+            result, answer = self._evaluated(known)
         except _ERRORS as error:
             raise ConditionFailed(_without_values(_plain(error))) from None
         if answer is True or answer is False:
@@ -93,8 +105,58 @@ class _Compiled:
         failed = result.type() == _error_type()
         raise ConditionFailed(_without_values(_plain(answer)) if failed else "neither true nor false")
 
+    def _evaluated(self, known: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the result and its value. The body is parsed before, and so costs nothing here."""
+        began_ns = time.perf_counter_ns()
+        try:
+            result = self._expression.eval(data=known)
+            return result, result.value()
+        finally:
+            took_ns = time.perf_counter_ns() - began_ns
+            if took_ns > SLOW_NS or self._excess_ns:
+                self._charge(took_ns, known)
 
-def _compiled(text: str, tokens: Sequence[_Token], headers: Iterable[str], pointers: Iterable[str]) -> _Compiled:
+    def _charge(self, took_ns: int, known: Mapping[str, Any]) -> None:
+        """Add up what is beyond 1 ms. CPU time counts, and the least of three: a busy machine makes nothing slow."""
+        for _ in range(2 if took_ns > SLOW_NS and not self.slow_ms else 0):
+            began_ns = time.thread_time_ns()
+            with suppress(*_ERRORS):
+                self._expression.eval(data=known).value()
+            took_ns = min(took_ns, time.thread_time_ns() - began_ns)
+            if took_ns <= SLOW_NS or took_ns > EXCESS_NS:
+                break
+        self._excess_ns = max(0, self._excess_ns + took_ns - SLOW_NS)
+        if self._excess_ns > EXCESS_NS and not self.slow_ms:
+            self.slow_ms = took_ns / 1e6
+
+
+def _check_cost(text: str, tokens: Sequence[_Token]) -> None:
+    """Refuse what could take seconds, or memory without limit, for one message."""
+    depth = maps = sums = 0
+    open_at: list[int] = []  # the depth of each macro that is open
+    for at, token in enumerate(tokens):
+        why, depth = "", depth + {"(": 1, ")": -1}.get(token.text, 0)
+        if token.text == ")" and open_at and open_at[-1] > depth:
+            open_at.pop()
+        elif token.text == "(" and at > 1 and tokens[at - 1].text in MACROS and tokens[at - 2].text == ".":
+            open_at.append(depth)
+            maps += tokens[at - 1].text == "map"
+            why = f"at most {MAX_NESTED} of {_listed(MACROS)} in one another" if len(open_at) > MAX_NESTED else ""
+            why = f"map() at most {MAX_MAPS} times: it could fill the memory" if maps > MAX_MAPS else why
+        elif token.text == "+" and open_at:
+            sums += 1
+            why = (
+                f"+ at most {MAX_SUMS} times in {_listed(MACROS)}: it could fill the memory" if sums > MAX_SUMS else ""
+            )
+        if why:
+            raise _error(text, token.at, why)
+
+
+def _listed(macros: Iterable[str]) -> str:
+    return ", ".join(f"{macro}()" for macro in sorted(macros))
+
+
+def _compiled(text: str, tokens: Sequence[_Token], headers: Iterable[str], pointers: Iterable[str]) -> Evaluator:
     """cel-expr-python 0.1.3 leaks 112 bytes with each call of a function of ours, so what they return are variables."""
     from cel_expr_python import cel  # noqa: PLC0415 - as in _environment
 
@@ -108,7 +170,7 @@ def _compiled(text: str, tokens: Sequence[_Token], headers: Iterable[str], point
     of_headers, of_pointers = ({variable: of for of, variable in names.items()} for names in variables.values())
     kinds = dict.fromkeys(of_headers, cel.Type.STRING) | dict.fromkeys(of_pointers, cel.Type.DYN)
     environment = cel.NewEnv(variables=_kinds() | kinds, functions=[])
-    return _Compiled(environment.compile(_with_variables(text, tokens, variables)), of_headers, of_pointers)
+    return Evaluator(environment.compile(_with_variables(text, tokens, variables)), of_headers, of_pointers)
 
 
 def _with_variables(text: str, tokens: Sequence[_Token], variables: Mapping[str, Mapping[str, str]]) -> str:

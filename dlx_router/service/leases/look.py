@@ -38,6 +38,7 @@ class Look:
     def __init__(self, holder: Holder, most: int, consider: Callable[[frames.Delivery, Holder], Meant]) -> None:
         self.kept = self.came = 0
         self.lost: Exception | None = None
+        self.refused: Exception | None = None  # why no letter can be chosen
         self._holder, self._most, self._consider = holder, most, consider
         self._left: list[int] = []
         self._ends: list[int] = []  # the last tag of each turn

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -150,6 +151,9 @@ class LeaseWorker:
             if not is_well:
                 holder.drop("the look was ended")
             self._channels.free(holder)
+        if look.refused is not None:
+            await self._release_all(leases)
+            raise look.refused
         return self._begun(asked, [lease for lease in leases if self._is_held(lease)])
 
     def _begun(self, asked: Asked, leases: list[Lease[HeldLetter]]) -> list[Lease[HeldLetter]]:
@@ -179,6 +183,9 @@ class LeaseWorker:
         except decoder.Malformed:
             return Meant.LEFT
         except NoRoom:
+            return Meant.FULL
+        except TaskError as error:
+            self._looks[holder].refused = error
             return Meant.FULL
         except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
             self._once.warn("read", "lease.unreadable", queue=asked.queue, error=repr(error), fate="it stays")
@@ -266,6 +273,11 @@ class LeaseWorker:
         returned(lease.held.holder, lease.held.job.delivery.tag)
         self._ended(lease, Ended.RELEASED)
         await is_seen(lease.held.holder)
+
+    async def _release_all(self, leases: list[Lease[HeldLetter]]) -> None:
+        for lease in leases:
+            with suppress(LeaseError, *TROUBLE):
+                await self.release(lease.id)
 
     async def extend(self, lease_id: str, visibility_s: float) -> int:
         """It ends so long from now; → when, ms since 1970. LeaseError, TaskError: the broker takes it back before."""

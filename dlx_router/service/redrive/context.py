@@ -52,13 +52,15 @@ class TaskContext:
         return self.journal_hosts.reading(lambda host: self._link_to(host, role))
 
     async def _link_to(self, host: Host, role: str) -> Link:
-        return await open_link(
+        link = await open_link(
             host,
             self.login,
             tls=self.tls,
             heartbeat=self.heartbeat_s,
             name=f"dlx-router redrive {role} {self.login.vhost}",
         )
+        link.read_in_turns()
+        return link
 
 
 def place_of(context: TaskContext, queue: str) -> Place:

@@ -24,7 +24,7 @@ from dlx_router.redrive.eligibility import Chooser, Verdict
 from dlx_router.redrive.export_format import line
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.rate_limit import Pace
-from dlx_router.redrive.task import Task
+from dlx_router.redrive.task import Task, TaskError
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
@@ -348,6 +348,8 @@ class TaskWorker:
             self._consider(delivery, consumer)
         except decoder.Malformed:
             self.counters.unreadable()
+        except TaskError as error:
+            self._sender.failure = Stopped(str(error))
         except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
             self._once.warn("read", "redrive.unreadable", task=self.task.id, error=repr(error), fate="it stays")
             self.counters.unreadable()

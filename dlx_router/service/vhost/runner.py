@@ -20,6 +20,7 @@ from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.statemessage import Claim
+from dlx_router.journal.privacy import rule_of
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
@@ -131,8 +132,9 @@ class VhostRunner:
         self._old_inboxes = OldInboxes(vhost, names, management, self._session_readiness)
         self._key_gone = ""  # why
         self._router_id, self._reached = rules.router_id, False  # whether the broker answered
-        self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
-        self.leases = VhostLeases(self.tasks, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
+        compile_filter = partial(compiled, rule_of=lambda letter: rule_of(self.policy_of(letter)))
+        self.tasks = Tasks(vhost, compile_filter, journal_is_on=journal.is_on, not_leading=self.not_leading)
+        self.leases = VhostLeases(self.tasks, compile_filter, journal_is_on=journal.is_on, not_leading=self.not_leading)
 
     @property
     def in_flight(self) -> int:

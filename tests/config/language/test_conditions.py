@@ -1,9 +1,11 @@
 """Conditions: what they see, what fails, what may not be written."""
 
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +15,7 @@ from cel_expr_python import cel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.config.language.conditions import NUMBERS, TEXTS, ConditionError, condition
+from dlx_router.config.language.conditions import NUMBERS, TEXTS, ConditionError, Evaluator, condition
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from dlx_router.core.condition import ConditionFailed, view
 from dlx_router.core.places import looked_up
@@ -71,8 +73,7 @@ FAILING: Final = [
     ('body("/s")', "neither true nor false"),
     ('header("x-kind").matches(body("/s"))', "invalid regular expression"),
     ('body("/huge") > 1', "Integer value"),
-    ("[1,2,3,4,5,6,7,8,9,10]" + "".join(f".all(x{n}, [1,2,3,4,5,6,7,8,9,10]" for n in range(5)) + ".all(y, y > 0"
-     + ")" * 6, "Iteration budget exceeded"),
+    (f"[{'1,' * 110}1].all(x, [{'1,' * 110}1].all(y, y > 0))", "Iteration budget exceeded"),
 ]  # fmt: skip
 
 
@@ -119,6 +120,62 @@ def test_a_finding_has_file_line_and_column(tmp_path: Path, written: str, column
     line = file.read_text(encoding="utf-8").split("\n")[6]
     assert line[finding.column - 1 :].startswith("oops"), (finding, column)
     assert str(finding).startswith(f"{file}:7:{finding.column}: error DLX007: never-retry: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('["a"]' + ".map(a, a + a)" * 20 + ' == ["b"]', "map() at most 2 times"),
+        ('[["a"]]' + ".map(a, [a, a])" * 20 + " == []", "map() at most 2 times"),
+        ('["a"].map(a, a + a + a + a + a + a).exists(a, a == "b")', "+ at most 4 times in"),
+        ('body("/a").exists(i, i.exists(j, j.exists(k, k == i)))', "at most 2 of"),
+        ('body("/a") . map // x\n(i, i).map(i, i).filter(i, true).map(i, i) == []', "map() at most"),
+    ],
+)  # fmt: skip
+def test_what_could_fill_the_memory_or_take_seconds_is_refused_at_load(text: str, why: str) -> None:
+    with pytest.raises(ConditionError) as raised:
+        condition(text)
+    assert str(raised.value).startswith(why)
+
+
+@given(st.recursive(
+    st.sampled_from(['body("/l")', '[body("/s")]', '["a", "b"]', "[[1], [2]]"]),
+    lambda inner: st.one_of(
+        st.builds("{}.map(x, {})".format, inner, st.sampled_from(["x + x", "[x, x, x]", "[x + x + x + x]", "x"])),
+        st.builds("{}.filter(x, x == x && {} == [])".format, inner, inner),
+        st.builds("({} + {})".format, inner, inner),
+    ),
+    max_leaves=12,
+))  # fmt: skip
+def test_what_is_accepted_takes_little_time_and_memory(text: str) -> None:
+    try:
+        parsed = condition(f"{text} == {text}")
+    except ConditionError:
+        return
+    body = looked_up(json.dumps({"l": list(range(900)), "s": "x" * 50_000}).encode())
+    before, began = psutil.Process().memory_info().rss, time.thread_time()
+    with suppress(ConditionFailed):
+        parsed.holds(view(letter(body=body), 1, NOW))
+    assert time.thread_time() - began < 3, "0.2 s at most here"
+    assert psutil.Process().memory_info().rss - before < 300_000_000
+
+
+def test_an_evaluation_is_slow_by_its_own_time_and_not_by_a_busy_machine_or_one_large_message() -> None:
+    parsed = condition('body("/l").exists(i, i == "x")')
+    evaluator = parsed.holds
+    assert isinstance(evaluator, Evaluator)
+    small, large = (
+        view(letter(body=looked_up(json.dumps({"l": ["y"] * count}).encode())), 1, NOW) for count in (10, 9_000)
+    )
+    for _ in range(200):
+        parsed.holds(small)
+    parsed.holds(large)
+    for _ in range(200):
+        parsed.holds(small)
+    assert not evaluator.slow_ms, "one message is large"
+    for _ in range(50):
+        parsed.holds(large)
+    assert evaluator.slow_ms > 1
 
 
 def test_a_hostile_message_costs_no_time() -> None:
