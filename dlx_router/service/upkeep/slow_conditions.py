@@ -26,9 +26,9 @@ async def watch(policies: Callable[[], PolicySet], readiness: Readiness) -> None
     """Look until cancelled; a note and the log name the slow conditions. They are evaluated all the same."""
     once = Once()
     while True:
-        if found := list(slow(policies())):
-            readiness.note(NOTE, f"{'; '.join(found)}; compare with fewer items of lists and shorter texts")
-            for text in found:
+        if texts := list(slow(policies())):
+            readiness.note(NOTE, f"{'; '.join(texts)}; compare with fewer items of lists and shorter texts")
+            for text in texts:
                 once.warn(text, "condition.slow", condition=text, fate="it is evaluated; other messages wait meanwhile")
         else:
             readiness.drop_note(NOTE)
