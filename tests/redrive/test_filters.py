@@ -74,11 +74,11 @@ def test_a_filter_that_takes_too_long_is_rejected_with_the_reason_and_a_cheap_on
     slow = compiled(SLOW)
     with pytest.raises(TaskError, match=r"^filter: takes [0-9.]+ ms for a message, at most 1 ms is possible"):
         all(not slow(large) for _ in range(100))
-    began = time.thread_time()
+    began = time.monotonic()
     for _ in range(1000):
         with pytest.raises(TaskError, match="filter: takes"):
             slow(large)
-    assert time.thread_time() - began < 3, "nothing is evaluated any more"
+    assert time.monotonic() - began < 2, "4 s at least if anything were evaluated"
 
 
 class _Livez:
