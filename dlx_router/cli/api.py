@@ -114,14 +114,6 @@ class Api:
             _end(self._refusal(answer))
         return {"reasons": [], "notes": [], **document}
 
-    def attempt(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:  # noqa: ANN401 - JSON
-        """Status and document of a POST, whatever was answered; (0, {}) where nobody did. For who can go on."""
-        try:
-            answer = self._request("POST", path, None, body)
-            return answer.status_code, _document(answer)
-        except (httpx.TransportError, ValueError):
-            return 0, {}
-
     def pages(self, path: str, key: str, cursor: str, limit: int, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - parameters of the API, each of its own type
         """Up to `limit` items of a list, page by page; 0: all."""
         left, at = limit, None

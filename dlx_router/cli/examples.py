@@ -81,10 +81,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "dlx-router letters export --queue orders.new --full -o orders.jsonl",
         "dlx-router letters export --from DLQ.orders.new -o letters.jsonl",
     ),
-    "letters work": (
-        "dlx-router letters work DLQ.orders.new --exec ./mend.sh",
-        "dlx-router letters work DLQ.orders.new --exec 'python mend.py' --workers 4 --follow",
-    ),
     "redrive": (
         "dlx-router redrive start DLQ.orders.new --dry-run",
         "dlx-router redrive start DLQ.orders.new --canary 10 --rate 200",

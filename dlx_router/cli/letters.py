@@ -183,45 +183,6 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
         output.warn(f"{output.number(count, 'letter')} → {to}", ids=[str(to)])
 
 
-@app.command()
-def work(  # noqa: PLR0913, PLR0917 - each is an option
-    queue: Annotated[str, typer.Argument(help="The dead-letter queue.", autocompletion=names.dead_letter_queues)],
-    program: Annotated[
-        str,
-        typer.Option(
-            "--exec",
-            help="Program to run for each letter, its body on stdin. 0: done, 65: parked, 75: given back at once; "
-            "anything else: it comes back when its lease ends.",
-        ),
-    ],
-    vhost: Annotated[str, typer.Option(help="Vhost of the queue.", autocompletion=names.vhosts)] = "/",
-    condition: Annotated[str, typer.Option("--filter", help="Only letters of which this holds (CEL).")] = "",
-    visibility: Annotated[str, typer.Option(help="So long a letter is leased; while a program runs, longer.")] = "60s",
-    workers: Annotated[int, typer.Option(min=1, max=100, help="So many programs at once.")] = 1,
-    limit: Annotated[int, typer.Option(min=0, help="End after so many letters; 0: no limit.")] = 0,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for letters to come.")] = False,  # noqa: FBT002 - typer makes a flag of it
-    known: Annotated[  # noqa: FBT002 - typer makes a flag of it
-        bool, typer.Option("--not-a-dead-letter-queue", help="You know that somebody consumes the queue.")
-    ] = False,
-    redacted: Annotated[  # noqa: FBT002 - typer makes a flag of it
-        bool,
-        typer.Option(
-            "--redacted-bodies",
-            help="Give the program letters too whose policy redacts the body, with what is left of it; "
-            "DLX_LETTER_REDACTED is 1 then.",
-        ),
-    ] = False,
-    url: Url = None,
-) -> None:
-    """Work letters off: lease each, run a program with it, and let its exit code say what becomes of it."""
-    from dlx_router.cli import letter_work  # noqa: PLC0415 - only who asks for it needs it
-
-    asked = {"vhost": vhost, "visibility": visibility, "not_a_dead_letter_queue": known}
-    asked |= {"filter": condition} if condition else {}
-    orders = letter_work.Orders(program, workers, limit, follow=follow, redacted=redacted)
-    raise typer.Exit(letter_work.run(lambda: reach(url), queue, asked, orders))
-
-
 def _none_of(**given: Any) -> None:  # noqa: ANN401 - of any option
     """What only the index can be asked for."""
     wrong = [f"--{'search' if name == 'text' else name}" for name, value in given.items() if value]

@@ -1,19 +1,19 @@
-"""Leases: who holds which letter until when, how each lease ended, and which letters are gone for good.
+"""Leases: which token holds which letter until when, how each lease ended, and which letters were removed.
 
 Pure: no clock, no chance, no I/O, so that a law can drive it through every order of events, kills included. A letter is
-held by one lease at a time because the broker delivers it once; what is kept here is whose that is. Times are
-milliseconds of one clock that only goes forward.
-
-`Removed` is about what the broker forgets: a basic.ack has no confirm, and a node that is killed may bring back what
-was acked. What a lease removed is told by the journal before it is acked, so a copy that comes back can be known.
+held by one lease at a time because the broker delivers it once. Times are milliseconds of a monotonic clock.
 """
 
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from hmac import compare_digest
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from dlx_router.core.bounded import MIB, Bounded
+from dlx_router.core.record import mac
 
 T = TypeVar("T")
 MAX_LEASES: Final = 1500  # of a vhost; each may have a channel of its own, and a connection has 2,047
@@ -34,10 +34,7 @@ class Ended(StrEnum):
     LOST = "lost"
 
 
-REMOVED: Final = frozenset({Ended.DONE, Ended.REDRIVEN, Ended.PARKED, Ended.EDITED})
-"""The letter is in its queue no more."""
-
-
+REMOVED: Final = frozenset({Ended.DONE, Ended.REDRIVEN, Ended.PARKED, Ended.EDITED})  # from its queue
 LONGEST_S: Final = 12 * 3600
 CONSUMER_TIMEOUT_MS: Final = 30 * 60 * 1000  # RabbitMQ's own, where nobody sets another
 QUEUES_SET_IT_SINCE: Final = (3, 12)
@@ -67,11 +64,11 @@ def longest_s(
 
 
 class LeaseError(Exception):
-    """What was asked of a lease cannot be done; says why."""
+    """The request cannot be carried out; says why."""
 
 
 class LeaseOver(LeaseError):
-    """It has ended. `how` None: nobody remembers."""
+    """The lease has ended. `how` None: it is not known any more."""
 
     def __init__(self, how: Ended | None) -> None:
         super().__init__(WHY[how])
@@ -79,11 +76,11 @@ class LeaseOver(LeaseError):
 
 
 class LeaseBusy(LeaseError):
-    """Somebody is just ending it."""
+    """Another request is ending the lease."""
 
 
 class NoRoom(LeaseError):
-    """No more can be held."""
+    """No more letters can be held."""
 
 
 WHY: Final = {
@@ -100,7 +97,7 @@ WHY: Final = {
 
 @dataclass(slots=True, eq=False)
 class Lease(Generic[T]):
-    """One letter in somebody's hands. `key`: it with all that tells it from others; `held`: the caller's own."""
+    """A leased letter. `key`: what tells it from letters that are not equal; `held`: the caller's own."""
 
     id: str
     by: str
@@ -113,7 +110,7 @@ class Lease(Generic[T]):
 
 
 class Leases(Generic[T]):
-    """Those that are held now, and how the last ones ended."""
+    """The leases of one term, and how the last ones ended."""
 
     def __init__(self, *, most: int = MAX_LEASES, most_of_one: int = MAX_OF_ONE, most_bytes: int = MAX_BYTES) -> None:
         self._most, self._most_of_one, self._most_bytes = most, most_of_one, most_bytes
@@ -132,7 +129,7 @@ class Leases(Generic[T]):
         return lease_id in self._held
 
     def why_full(self, by: str, size: int = 0) -> str:
-        """Why no letter of this size may be held for them; "" where it may. One that is alone may have any size."""
+        """Return why no letter of this size may be held for a token, or "". A single letter may have any size."""
         if len(self._held) >= self._most:
             return f"{self._most} letters are leased, and no more can be; end some leases, or wait for their ends"
         if self._of.get(by, 0) >= self._most_of_one:
@@ -142,7 +139,7 @@ class Leases(Generic[T]):
         return ""
 
     def hold(self, lease: Lease[T]) -> None:
-        """It begins. NoRoom."""
+        """Begin the lease. NoRoom."""
         if why := self.why_full(lease.by, lease.size):
             raise NoRoom(why)
         self._held[lease.id] = lease
@@ -150,7 +147,7 @@ class Leases(Generic[T]):
         self.held_bytes += lease.size
 
     def find(self, lease_id: str) -> Lease[T]:
-        """The lease. LeaseOver, LeaseBusy."""
+        """Return the lease. LeaseOver, LeaseBusy."""
         lease = self._held.get(lease_id)
         if lease is None:
             raise LeaseOver(self._ended.get(lease_id))
@@ -159,21 +156,21 @@ class Leases(Generic[T]):
         return lease
 
     def extend(self, lease_id: str, until_ms: int) -> None:
-        """It ends then instead. LeaseOver, LeaseBusy."""
+        """Let the lease end then instead. LeaseOver, LeaseBusy."""
         self.find(lease_id).until_ms = until_ms
 
     def begin_end(self, lease_id: str) -> Lease[T]:
-        """Nobody else ends it, and it does not run out, until `end` or `keep`. LeaseOver, LeaseBusy."""
+        """Reserve the lease until `end` or `keep`: it does not expire meanwhile. LeaseOver, LeaseBusy."""
         lease = self.find(lease_id)
         lease.is_busy = True
         return lease
 
     def keep(self, lease: Lease[T]) -> None:
-        """It could not be ended as was asked: it goes on, or runs out now."""
+        """Go on with a lease that could not be ended."""
         lease.is_busy = False
 
     def end(self, lease: Lease[T], how: Ended) -> bool:
-        """It has ended; False where it had before, and then that stays true."""
+        """End the lease; return False if it had ended before, which stays true."""
         if self._held.pop(lease.id, None) is None:
             return False
         self.held_bytes -= lease.size
@@ -184,25 +181,24 @@ class Leases(Generic[T]):
         return True
 
     def due(self, now_ms: int) -> list[Lease[T]]:
-        """Those whose time has run out."""
+        """Return the leases whose time is over."""
         return [lease for lease in self._held.values() if lease.until_ms <= now_ms and not lease.is_busy]
 
     def how_ended(self, lease_id: str) -> Ended | None:
-        """As far as is remembered."""
+        """Return how a lease ended, as far as known."""
         return self._ended.get(lease_id)
 
     def learn(self, lease_id: str, how: Ended) -> None:
-        """How a lease of another leader ended."""
+        """Remember how a lease of another leader ended."""
         if lease_id not in self._held and lease_id not in self._ended:
             self._ended[lease_id] = how
 
 
 class Removed:
-    """Letters that leases removed. A copy that the broker brings back is told from a letter that is only equal.
+    """Letters that leases removed: a basic.ack has no confirm, so a node that is killed may redeliver them.
 
-    Known by `key`, which a letter and a twin of it share: equal in every byte, dead in the same millisecond. Only where
-    an ack can have been lost does a key count, and once for each removal: the connection on which it was acked
-    (`epoch`) is over, or the delivery was delivered before.
+    Equal letters share a `key`. A key counts only where an ack can have been lost, and once for each removal: the
+    `epoch` in which it was acked is over, or the delivery was delivered before.
     """
 
     def __init__(self, *, most: int = ENDED) -> None:
@@ -213,15 +209,15 @@ class Removed:
         return len(self._keys)
 
     def add(self, key: str, lease_id: str, epoch: int) -> None:
-        """This lease removed that letter; safe to repeat."""
+        """Remember that this lease removed that letter; safe to repeat."""
         if lease_id not in self._leases:
             self._leases[lease_id] = True
             self._keys[key] = (*self._keys.get(key, ()), (epoch, False, lease_id))
 
-    def came_back(self, key: str, epoch: int, *, redelivered: bool) -> str | None:
-        """The lease that removed this very letter, as far as can be told, and whoever asks removes it again; or None.
+    def redelivered_by(self, key: str, epoch: int, *, redelivered: bool) -> str | None:
+        """Return the lease that may have removed this very letter, or None; the caller parks it.
 
-        In the same epoch it is told once: what comes then is a twin. That ack may be lost too: later it counts again.
+        In one epoch each removal counts once: what comes then is an equal letter. In a later epoch it counts again.
         """
         removals = self._keys.get(key, ())
         for at, (since, was_back, lease_id) in enumerate(removals):
@@ -231,9 +227,58 @@ class Removed:
         return None
 
     def not_again(self, key: str, lease_id: str) -> None:
-        """It could not be removed again, and comes once more."""
+        """Let the removal count once more, because the letter could not be parked."""
         removals = self._keys.get(key, ())
         self._keys[key] = tuple((since, was and name != lease_id, name) for since, was, name in removals)
 
 
 _Removal = tuple[int, bool, str]  # epoch of its last ack, whether it came back in it, lease
+
+
+MAX_CHARS: Final = 4096
+_PURPOSE: Final = b"lease\0"
+
+
+class Claims(NamedTuple):
+    """What a handle says: it is signed, so that no token can make another one's, and names the leader's term."""
+
+    vhost: str
+    term: int
+    lease_id: str
+    by: str
+
+
+def handle_of(claims: Claims, key: bytes) -> str:
+    """Return the handle, fit for a path of a URL."""
+    data = json.dumps(claims, separators=(",", ":")).encode()
+    return f"{urlsafe_b64encode(data).rstrip(b'=').decode()}.{mac(_PURPOSE + data, key)}"
+
+
+def vhost_of(handle: str) -> str | None:
+    """Return the vhost whose key can verify the handle; None if it is no handle."""
+    claims = _claims(handle)
+    return None if claims is None else claims.vhost
+
+
+def verified(handle: str, key: bytes) -> Claims | None:
+    """Return what the handle says; None if this key did not sign it."""
+    claims, digest = _claims(handle), handle.partition(".")[2]
+    if claims is None or not digest.isascii() or not compare_digest(digest, mac(_PURPOSE + _data(handle), key)):
+        return None
+    return claims
+
+
+def _claims(handle: str) -> Claims | None:
+    if len(handle) > MAX_CHARS:
+        return None
+    try:
+        vhost, term, lease_id, by = json.loads(_data(handle))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    is_sound = isinstance(term, int) and all(isinstance(member, str) for member in (vhost, lease_id, by))
+    return Claims(vhost, term, lease_id, by) if is_sound else None
+
+
+def _data(handle: str) -> bytes:
+    text = handle.partition(".")[0]
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -24,7 +24,7 @@ from dlx_router.telemetry.histogram import Histogram
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
 REDRIVEN: Final = ("sent", "came_back", "returned", "nacked")
-LEASED: Final = ("received", *Ended, "came_back")
+LEASED: Final = ("received", *Ended, "redelivered")
 GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo", "journal")
 RELOADS: Final = ("success", "failure")
 RESUBSCRIBED: Final = ("not_delivered", "no_consumer", "connection")
@@ -180,7 +180,7 @@ class Exposition(Collector):
         yield _histogram("confirm_seconds", "From delivery to confirm.", of.confirm_seconds)
         text = "Letters that tasks sent, and their fates."
         yield _counter("redrive_letters", text, ("result",), _single(of.redrive_letters))
-        text = "Letters that somebody received, and how their leases ended; came_back: an ack was lost."
+        text = "Leased letters by how the lease ended; redelivered: it looks like a removed one, and was parked."
         yield _counter("lease_letters", text, ("result",), _single(of.lease_letters))
         yield _gauge("leases", "Letters in the hands of who received them.", ("state",), _single(of.leases()))
         for name, text, number in (

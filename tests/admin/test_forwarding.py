@@ -20,7 +20,7 @@ from dlx_router.admin.api.context import Given, Operator, Viewer
 from dlx_router.admin.api.envelope import Answered
 from dlx_router.admin.api.envelope import Request as Handed
 from dlx_router.config.api_access.tokens import LOCAL, Role, caller
-from dlx_router.core.lease_handle import Claims, handle_of
+from dlx_router.core.leases import Claims, handle_of
 from dlx_router.core.statemessage import Claim
 from dlx_router.telemetry.wall_clock import wall_ms
 from tests.admin.replicas import ANN, BOB, KEY, OLGA, SID, Leading, Network, Replica

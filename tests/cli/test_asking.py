@@ -135,7 +135,6 @@ NAMED: Final[list[tuple[tuple[str, ...], str, dict[str, Any]]]] = [
     (("groups", "show", ODD), "/groups/DLQ.%80", {}),
     (("redrive", "show", ODD, "--vhost", "/"), "/tasks/DLQ.%80?", {}),
     (("redrive", "start", ODD, "--yes", "--vhost", "é"), "vhost=%C3%A9", {"queue": ODD, "vhost": "é"}),
-    (("letters", "work", ODD, "--exec", "true", "--filter", ODD), "/queues/DLQ.%80/receive", {"filter": ODD}),
     (("letters", "export", "--from", ODD), "/tasks", {"queue": ODD, "kind": "export"}),
 ]
 
@@ -144,7 +143,7 @@ NAMED: Final[list[tuple[tuple[str, ...], str, dict[str, Any]]]] = [
 def test_a_name_with_bytes_that_are_no_text_reaches_the_router(
     words: tuple[str, ...], address: str, body: dict[str, Any], refusing: Refusing
 ) -> None:
-    """It was "a fault of dlx-router", and `letters work` asked for 60 s whether the router would answer."""
+    """It was "a fault of dlx-router"."""
     assert "cannot be understood" in refused(in_a_process(*words, API_URL=refusing.url))
     ((asked, document, kind),) = refusing.asked
     assert address in asked

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dlx_router.core.lease_handle import MAX_CHARS, Claims, handle_of, verified, vhost_of
 from dlx_router.core.leases import (
+    MAX_CHARS,
     REMOVED,
     WHY,
+    Claims,
     Ended,
     Lease,
     LeaseBusy,
@@ -19,7 +20,10 @@ from dlx_router.core.leases import (
     Leases,
     NoRoom,
     Removed,
+    handle_of,
     longest_s,
+    verified,
+    vhost_of,
 )
 from tests.core.core_samples import KEY, law
 from tests.support.thoroughness import THOROUGH
@@ -151,35 +155,35 @@ def test_a_lease_ends_before_the_broker_takes_the_letter_back(
 def test_a_twin_that_was_never_delivered_is_not_taken_for_what_was_removed() -> None:
     removed = Removed()
     removed.add("key", "lease", 1)
-    assert removed.came_back("key", 1, redelivered=False) is None
-    assert removed.came_back("other", 2, redelivered=True) is None
+    assert removed.redelivered_by("key", 1, redelivered=False) is None
+    assert removed.redelivered_by("other", 2, redelivered=True) is None
 
 
 def test_what_comes_back_is_known_once_and_again_after_the_next_loss() -> None:
     removed = Removed()
     removed.add("key", "lease", 1)
     removed.add("key", "lease", 1)
-    assert removed.came_back("key", 1, redelivered=True) == "lease", "another node of the cluster forgot the ack"
-    assert removed.came_back("key", 1, redelivered=True) is None, "a twin"
-    assert removed.came_back("key", 2, redelivered=False) == "lease", "that ack was lost too"
-    assert removed.came_back("key", 2, redelivered=True) is None
-    assert (removed.came_back("key", 3, redelivered=False), len(removed)) == ("lease", 1)
+    assert removed.redelivered_by("key", 1, redelivered=True) == "lease", "another node of the cluster forgot the ack"
+    assert removed.redelivered_by("key", 1, redelivered=True) is None, "a twin"
+    assert removed.redelivered_by("key", 2, redelivered=False) == "lease", "that ack was lost too"
+    assert removed.redelivered_by("key", 2, redelivered=True) is None
+    assert (removed.redelivered_by("key", 3, redelivered=False), len(removed)) == ("lease", 1)
 
 
 def test_what_could_not_be_removed_again_is_known_once_more() -> None:
     removed = Removed()
     removed.add("key", "lease", 1)
-    assert removed.came_back("key", 1, redelivered=True) == "lease"
+    assert removed.redelivered_by("key", 1, redelivered=True) == "lease"
     removed.not_again("key", "lease")
-    assert removed.came_back("key", 1, redelivered=True) == "lease"
-    assert removed.came_back("key", 1, redelivered=True) is None
+    assert removed.redelivered_by("key", 1, redelivered=True) == "lease"
+    assert removed.redelivered_by("key", 1, redelivered=True) is None
 
 
 def test_two_removals_of_twins_are_known_twice() -> None:
     removed = Removed()
     removed.add("key", "a", 1)
     removed.add("key", "b", 1)
-    assert [removed.came_back("key", 2, redelivered=False) for _ in range(3)] == ["a", "b", None]
+    assert [removed.redelivered_by("key", 2, redelivered=False) for _ in range(3)] == ["a", "b", None]
 
 
 # -- handles -----------------------------------------------------------------------------------------------------
@@ -268,7 +272,7 @@ class Histories(RuleBasedStateMachine):
         if not self.queue or self.book.why_full(by):
             return
         letter = self.queue.pop(0)
-        if self.removed.came_back(letter.key, self.epoch, redelivered=letter.redelivered) is not None:
+        if self.removed.redelivered_by(letter.key, self.epoch, redelivered=letter.redelivered) is not None:
             self.parked.append(letter)
             return
         self.leases_made += 1

@@ -32,7 +32,7 @@ MAX_DEAD_LETTER_QUEUES JOURNAL_FORMAT INBOX_SHARDS
 COMMANDS: Final = _words(
     """
 run, policy lint, policy explain, policy diff, policy test, policy schema, policy import, plan, apply, destroy,
-permissions, doctor, queues, letters list, letters show, letters search, letters export, letters work,
+permissions, doctor, queues, letters list, letters show, letters search, letters export,
 letters comment, groups,
 redrive start, redrive list, redrive show,
 redrive pause, redrive resume, redrive cancel, discard, edit, status, audits, console, webhooks test,

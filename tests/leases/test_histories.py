@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.leases import Ended, Lease, LeaseError, Removed
-from dlx_router.service.leases.held_letter import HeldLetter
-from dlx_router.service.leases.lease_events import removals
+from dlx_router.service.leases.events import removals
+from dlx_router.service.leases.holder import HeldLetter
 from dlx_router.service.redrive.task_log import NotLeader
 from tests.core.core_samples import law
 from tests.leases.queue_in_memory import Message, Queue
-from tests.leases.test_worker import Scene, leading
+from tests.leases.test_term import Scene, leading
 from tests.support.thoroughness import THOROUGH
 
 LETTERS = 8
@@ -57,8 +57,8 @@ class History:
         self.leases.clear()
 
     async def receives(self) -> None:
-        before = {lease.id for lease in self.scene.worker.book}
-        held = {self.body_of(lease) for lease in self.scene.worker.book}
+        before = {lease.id for lease in self.scene.term.leases}
+        held = {self.body_of(lease) for lease in self.scene.term.leases}
         for lease in await self.scene.receive(self.chance.randint(1, 3)):
             assert lease.id not in before
             body = self.body_of(lease)
@@ -69,7 +69,7 @@ class History:
     async def says_done(self) -> None:
         if lease := self.any_lease():
             self.scene.stream.stands_still = self.chance.random() < 0.3
-            ending = asyncio.create_task(self.scene.worker.remove(lease.id, Ended.DONE))
+            ending = asyncio.create_task(self.scene.term.remove(lease.id, Ended.DONE))
             self.doubtful.add(self.body_of(lease))
             if self.scene.stream.stands_still:
                 await asyncio.sleep(0.005)  # it is told, and nobody knows
@@ -83,13 +83,13 @@ class History:
     async def releases(self) -> None:
         if lease := self.any_lease():
             with contextlib.suppress(LeaseError):
-                await self.scene.worker.release(lease.id)
+                await self.scene.term.release(lease.id)
 
     async def runs_out(self) -> None:
-        for lease in self.scene.worker.book:
+        for lease in self.scene.term.leases:
             if self.chance.random() < 0.5:
                 lease.until_ms = 0
-        self.scene.worker._expire()
+        self.scene.term.expire()
 
     async def router_dies(self) -> None:
         self.told += self.scene.stream.bodies
@@ -111,9 +111,9 @@ class History:
         self.leases.clear()
 
     async def all_comes_back(self) -> None:
-        for lease in self.scene.worker.book:
+        for lease in self.scene.term.leases:
             lease.until_ms = 0
-        self.scene.worker._expire()
+        self.scene.term.expire()
         back = {self.body_of(lease) for lease in await self.scene.receive(100)}
         every = {f"letter {number}".encode() for number in range(LETTERS)}
         assert every - self.doubtful <= back, "what nobody said is done came back"
@@ -124,12 +124,12 @@ class History:
         assert len(self.queue.acked) + held == LETTERS
 
     def any_lease(self) -> Lease[HeldLetter] | None:
-        held = [lease for lease in self.leases if lease.id in self.scene.worker.book]
+        held = [lease for lease in self.leases if lease.id in self.scene.term.leases]
         return self.chance.choice(held) if held else None
 
     @staticmethod
     def body_of(lease: Lease[HeldLetter]) -> bytes:
-        return lease.held.job.delivery.body
+        return lease.held.envelope.delivery.body
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Leases through the outside: what workers get, what becomes of each letter, and what the queue then holds."""
 
 import json
-import threading
 import time
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from tests.journal import stream
 from tests.leases.conftest import Bench, body_of
 from tests.support.bulk import record
-from tests.support.eventually import consistently, eventually
+from tests.support.eventually import eventually
 
 TWO_TYPES = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
@@ -50,17 +49,6 @@ def test_what_is_done_is_gone_and_told_and_the_handle_says_so(bench: Bench) -> N
     assert kinds == ["dead_lettered", "leased", "discarded", "lease_ended"]
 
 
-def test_what_is_released_comes_back_at_once_and_is_counted(bench: Bench) -> None:
-    queue = bench.failed("back.a", ["hello"])
-    (letter,) = bench.receive(queue)
-    assert bench.ended(letter, "release") == "released"
-    (again,) = bench.receive(queue, wait=5)
-    assert (body_of(again), again["id"], again["receives"]) == ("hello", letter["id"], 2)
-    late = bench.change(letter, "done")
-    assert (late.status_code, late.json()["ended"]) == (410, "released")
-    assert bench.ended(again, "done") == "done"
-
-
 def test_a_lease_runs_out_unless_it_is_extended(bench: Bench) -> None:
     queue = bench.failed("time.a", ["short", "long"])
     short, long = bench.receive(queue, max=2, visibility="1s")
@@ -73,20 +61,6 @@ def test_a_lease_runs_out_unless_it_is_extended(bench: Bench) -> None:
     assert (late.status_code, late.json()["ended"], "ran out" in late.json()["error"]) == (410, "expired", True)
     assert bench.change(short, "extend", visibility=5).status_code == 410
     assert bench.ended(long, "done") == bench.ended(again, "done") == "done"
-
-
-def test_a_request_waits_for_a_letter_and_gets_it_when_it_comes(bench: Bench) -> None:
-    queue = bench.failed("wait.a", ["first"])
-    assert bench.ended(bench.receive(queue)[0], "done") == "done"
-    got: list[dict[str, Any]] = []
-    waiting = threading.Thread(target=lambda: got.extend(bench.receive(queue, wait="20s")))
-    waiting.start()
-    consistently(lambda: not got, 2)  # how long a wait may be: test_replicas, and admin/test_server
-    bench.amqp.publish("second", key="wait.a")
-    bench.amqp.fail("wait.a")
-    waiting.join(100)
-    assert [body_of(letter) for letter in got] == ["second"]
-    assert bench.ended(got[0], "done") == "done"
 
 
 @TWO_TYPES
@@ -205,27 +179,3 @@ def test_the_index_shows_leases_on_a_letters_way_and_nothing_is_gone_while_they_
     (letter,) = bench.receive(queue, wait=5)
     assert bench.ended(letter, "done") == "done"
     eventually(lambda: shown()["state"] == "discarded", 20)
-
-
-@pytest.mark.slow
-@TWO_TYPES
-def test_two_that_receive_at_once_never_get_one_letter(bench: Bench, kind: str) -> None:
-    count = 100
-    queue = bench.failed(f"many.{kind}", [str(number) for number in range(count)], kind)
-    got: list[str] = []
-    lock = threading.Lock()
-
-    def work() -> None:
-        while letters := bench.receive(queue, max=7, wait=0.5):
-            for letter in letters:
-                with lock:
-                    got.append(body_of(letter))
-                assert bench.ended(letter, "done") == "done"
-
-    workers = [threading.Thread(target=work) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert sorted(got, key=int) == [str(number) for number in range(count)]
-    assert bench.amqp.depth(queue) == 0

@@ -18,7 +18,7 @@ from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.audit import AuditError
 from dlx_router.journal.audit import audit as audited
 from dlx_router.journal.batch import sure
-from dlx_router.service.leases.vhost_leases import VhostLeases
+from dlx_router.service.leases.manager import VhostLeases
 from dlx_router.service.redrive.peek import Kind
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.upkeep.import_queue import Importer

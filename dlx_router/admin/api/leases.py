@@ -31,16 +31,14 @@ from dlx_router.admin.api.tasks import (
 )
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.config.units import duration_ms
-from dlx_router.core.lease_handle import MAX_CHARS, vhost_of
-from dlx_router.core.leases import LONGEST_S, Ended, Lease, LeaseBusy, LeaseOver, NoRoom
+from dlx_router.core.leases import LONGEST_S, MAX_CHARS, Ended, Lease, LeaseBusy, LeaseOver, NoRoom, vhost_of
 from dlx_router.journal.privacy import rule_of
 from dlx_router.redrive.export_format import line
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.task import Destination as To
 from dlx_router.redrive.task import TaskError
-from dlx_router.service.leases.held_letter import HeldLetter
-from dlx_router.service.leases.vhost_leases import NoHandle, VhostLeases
-from dlx_router.service.leases.worker import Asked
+from dlx_router.service.leases.holder import HeldLetter
+from dlx_router.service.leases.manager import NoHandle, ReceiveRequest, VhostLeases, translated
 from dlx_router.service.redrive.counters import group_of
 from dlx_router.telemetry.wall_clock import wall_ms
 
@@ -159,7 +157,8 @@ async def receive(
     """Letters of a queue, at least once: those that are not said to be done come back when their leases end."""
     leases = await _of(given, who, wanted.vhost, Takes(wanted.wait, LETTERS_BYTES))
     until_s = asyncio.get_running_loop().time() + wanted.wait + ANSWER_S
-    asked = Asked(queue, who.name, wanted.max, wanted.wait, wanted.visibility, knowing=wanted.not_a_dead_letter_queue)
+    knowing = wanted.not_a_dead_letter_queue
+    asked = ReceiveRequest(queue, who.name, wanted.max, wanted.wait, wanted.visibility, knowing=knowing)
     with _refusing(), request.scope[WAITING].until(until_s):
         received = await leases.receive(asked, wanted.filter or "")
     if received and await request.is_disconnected():
@@ -187,21 +186,22 @@ async def change(
 
 
 async def _changed(leases: VhostLeases, handle: str, by: str, wanted: Change) -> dict[str, Any]:
+    term, lease_id = leases.claim(handle, by)
     if wanted.action is Action.EXTEND:
         assert wanted.visibility is not None
-        return {"ended": None, "until_ms": await leases.extend(handle, by, wanted.visibility)}
+        return {"ended": None, "until_ms": await term.extend(lease_id, wanted.visibility)}
     if wanted.action is Action.RELEASE:
-        await leases.release(handle, by)
+        await term.release(lease_id)
         return {"ended": Ended.RELEASED, "until_ms": None}
     to = None if wanted.to is None else To(wanted.to.exchange, wanted.to.routing_key)
     ended, edit = _ENDS[wanted.action], wanted.to_edit() if wanted.action is Action.EDIT else None
-    await leases.remove(handle, by, ended, to=to, edit=edit)
+    await term.remove(lease_id, ended, to=to, edit=edit)
     return {"ended": ended, "until_ms": None}
 
 
 def _letter_document(handle: str, lease: Lease[HeldLetter], until_ms: int) -> bytes:
     """As an export tells the letter, redacted as its policy says, with its lease."""
-    letter, envelope, rule = lease.held.letter, lease.held.envelope, rule_of(lease.held.job.policy)
+    letter, envelope, rule = lease.held.letter, lease.held.envelope, rule_of(lease.held.policy)
     content = envelope.content.props
     exported = line(letter, envelope.props, content, envelope.delivery.body, group=group_of(letter, rule), rule=rule)
     own = json.dumps({"handle": handle, "until_ms": until_ms, "receives": lease.receives}, separators=(",", ":"))
@@ -217,7 +217,7 @@ async def _of(given: Context, who: Caller, vhost: str, takes: Takes = PLAIN) -> 
 def _refusing() -> Iterator[None]:
     """Turns what leases object, and what they object as tasks do, into the answer that says it."""
     try:
-        with refusing():
+        with refusing(), translated():
             yield
     except NoHandle as error:
         raise refuse(404, str(error)) from None

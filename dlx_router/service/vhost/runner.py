@@ -28,7 +28,7 @@ from dlx_router.service.dispatch.resources import remembered
 from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
-from dlx_router.service.leases.vhost_leases import VhostLeases
+from dlx_router.service.leases.manager import VhostLeases
 from dlx_router.service.queue_reads import QueueReads
 from dlx_router.service.redrive.context import Target, TaskContext
 from dlx_router.service.redrive.journal_hosts import JournalHosts

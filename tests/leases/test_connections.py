@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.holder import Holder
 from dlx_router.core.leases import NoRoom
-from dlx_router.service.leases import channels as module
-from dlx_router.service.leases.channels import LeaseChannels
-from dlx_router.service.leases.facts import OWN_TIMEOUT_MS, KnownQueues, _judged
-from tests.core.core_samples import law
+from dlx_router.service.leases import holder as module
+from dlx_router.service.leases.holder import LeaseConnections
+from dlx_router.service.leases.scan import OWN_TIMEOUT_MS, KnownQueues, limits_in
+from tests.core.core_samples import law, policy_set
 from tests.leases.queue_in_memory import Queue
 
 MAX, PER_QUEUE = 5, 2
@@ -23,28 +23,29 @@ MAX, PER_QUEUE = 5, 2
 
 async def history(chance: random.Random) -> None:
     queue, lost = Queue(), list[Consumer]()
-    context: Any = SimpleNamespace(link=queue.link, names=None)
-    channels = LeaseChannels(context, lambda: 1, lambda holder, _error: lost.append(holder))
+    in_force: Any = SimpleNamespace(policies=policy_set())
+    context: Any = SimpleNamespace(link=queue.link, names=None, in_force=lambda: in_force)
+    connections = LeaseConnections(context, lambda: 1, lambda holder, _error: lost.append(holder))
     leased: list[Holder] = []
     for _ in range(60):
         match chance.choice(["scan", "scan", "scan", "end", "lose", "tidy"]):
             case "scan":
                 name = chance.choice("abcd")
                 try:
-                    holder = await channels.holder(name)
+                    holder = await connections.channel(name)
                 except NoRoom:
                     assert name not in {other.queue for other in leased}, "it has a connection"
                     continue
                 shared = [other for other in leased if other._link is holder._link]
                 assert {other.queue for other in shared} <= {name}
-                connections = {id(connection.link) for connection in channels._connections if connection.queue == name}
-                assert not shared or len(connections) == PER_QUEUE or len(channels._connections) == MAX
+                links = {id(connection.link) for connection in connections._connections if connection.queue == name}
+                assert not shared or len(links) == PER_QUEUE or len(connections._connections) == MAX
                 if chance.random() < 0.7:
                     leased.append(holder)
                 else:
-                    channels.free(holder)
+                    connections.free(holder)
             case "end" if leased:
-                channels.free(leased.pop(chance.randrange(len(leased))))
+                connections.free(leased.pop(chance.randrange(len(leased))))
             case "lose" if leased:
                 link = chance.choice(leased)._link
                 expected = {other for other in leased if other._link is link}
@@ -54,12 +55,12 @@ async def history(chance: random.Random) -> None:
                 assert not {other for other in leased if other not in expected} & {*lost}
                 for holder in expected:
                     leased.remove(holder)
-                    channels.free(holder)
+                    connections.free(holder)
             case "tidy":
-                await channels.tidy(set())
-        assert len([one for one in channels._connections if one.link.is_open]) <= MAX
-        assert sum(connection.users for connection in channels._connections) == len(leased)
-    await channels.close(1.0)
+                connections.tidy()
+        assert len([one for one in connections._connections if one.link.is_open]) <= MAX
+        assert sum(connection.users for connection in connections._connections) == len(leased)
+    await connections.close(1.0)
     assert not any(link.is_open for link in queue.links)
 
 
@@ -95,5 +96,5 @@ def test_a_short_consumer_timeout_is_overridden_or_kept_to(
 ) -> None:
     known = KnownQueues(None)  # type: ignore[arg-type]  # it asks nothing here
     known.learn("q", Exception("406 PRECONDITION_FAILED - Timeout value used: 10000 ms. This timeout value can be"))
-    judged = _judged("q", facts, version, known._broker_ms)
-    assert (judged.longest_s, judged.consumer_timeout_ms) == (longest_s, set_ms)
+    limits = limits_in("q", facts, version, known._broker_ms)
+    assert (limits.longest_s, limits.consumer_timeout_ms) == (longest_s, set_ms)

@@ -1,7 +1,6 @@
 """What the journal says of leases, and what another leader reads of it. No broker is needed."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -11,8 +10,8 @@ from dlx_router.core.names import Names
 from dlx_router.journal.fields import FIELDS
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.leases.held_letter import HeldLetter, delivered_before, failed_before, held_letter, key_of
-from dlx_router.service.leases.lease_events import begun_line, ended_line, removals
+from dlx_router.service.leases.events import ended_line, leased_line, removals
+from dlx_router.service.leases.holder import HeldLetter, count_of, key_of
 from dlx_router.wire import frames, table
 
 NAMES = Names("dlx-router")
@@ -20,18 +19,8 @@ KEY = b"k" * 32
 PLACE = Place("/", "DLQ.work", Arrival.INBOX, NAMES, KEY, dead_letter_exchanges=decoder.ANY_EXCHANGE, rests=True)
 
 
-class InForce:
-    """Without policies."""
-
-    class policies:  # noqa: N801 - an attribute of the real one
-        revision = "0123456789ab"
-
-    def resolve(self, _letter: Any) -> None:
-        return None
-
-
 class Channel:
-    queue, turn = "DLQ.work", 1
+    queue = "DLQ.work"
 
 
 def delivery(body: bytes = b"hello", headers: bytes = b"") -> frames.Delivery:
@@ -46,12 +35,12 @@ def delivery(body: bytes = b"hello", headers: bytes = b"") -> frames.Delivery:
 
 def lease(arrival: frames.Delivery) -> Lease[HeldLetter]:
     letter, envelope = decoder.read(arrival, PLACE)
-    held = held_letter(Channel(), letter, envelope, InForce(), since_s=0.0, epoch=1)  # type: ignore[arg-type]  # as the real ones
+    held = HeldLetter(Channel(), letter, envelope, None, "0123456789ab", since_s=0.0, epoch=1)  # type: ignore[arg-type]  # as the real one
     return Lease("lease-1", "ann", key_of(letter, envelope), 5, 0, held, receives=2)
 
 
 def test_a_lease_is_told_with_who_has_it_and_until_when() -> None:
-    event = json.loads(begun_line(lease(delivery()), "router", now_ms=1000, due_ms=9000))
+    event = json.loads(leased_line(lease(delivery()), "router", now_ms=1000, due_ms=9000))
     facts = event["kind"], event["due_ms"], event["redrive_id"], event["failed_queue"]
     assert facts == ("leased", 9000, "lease-1", "work")
     assert event["lease"] == {"id": "lease-1", "by": "ann", "receives": 2}
@@ -62,7 +51,7 @@ def test_a_lease_is_told_with_who_has_it_and_until_when() -> None:
 @pytest.mark.parametrize("how", [*Ended])
 def test_what_removed_a_letter_is_read_again_and_nothing_else(how: Ended) -> None:
     leased = lease(delivery())
-    lines = begun_line(leased, "router", now_ms=1, due_ms=2) + ended_line(leased, how, "router", 3)
+    lines = leased_line(leased, "router", now_ms=1, due_ms=2) + ended_line(leased, how, "router", 3)
     ends = [*removals(lines)]
     assert [(end.key, end.lease_id, end.how) for end in ends] == (
         [(lease(delivery()).key, "lease-1", how)] if how in REMOVED else []
@@ -91,7 +80,8 @@ def test_the_key_is_of_the_letter_and_not_of_how_often_it_was_delivered() -> Non
     counted = delivery(headers=table.long_(b"x-delivery-count", 3) + table.long_(b"x-acquired-count", 7))
     again = lease(counted)
     assert again.key == plain.key
-    assert (delivered_before(again.held.envelope), failed_before(again.held.envelope)) == (7, 3)
-    assert (delivered_before(plain.held.envelope), failed_before(plain.held.envelope)) == (0, 0)
+    names = b"x-acquired-count", b"x-delivery-count"
+    assert [count_of(again.held.envelope, name) for name in names] == [7, 3]
+    assert [count_of(plain.held.envelope, name) for name in names] == [0, 0]
     assert lease(delivery(b"other")).key != plain.key
     assert lease(delivery(headers=table.longstr(b"a", "b"))).key != plain.key

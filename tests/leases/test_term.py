@@ -1,4 +1,4 @@
-"""The worker of leases with a queue in this process: lost connections, forgotten acks, a stream that stands still."""
+"""A term of leases with a queue in this process: lost connections, forgotten acks, a stream that stands still."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from dlx_router.broker.answers import LinkError
-from dlx_router.core.leases import Ended, Lease, LeaseOver, Leases, NoRoom, Removed
+from dlx_router.core.leases import Ended, Lease, LeaseOver, NoRoom, Removed
 from dlx_router.core.names import Names
 from dlx_router.journal.mode import Mode
 from dlx_router.journal.reading import lines
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.task import TaskError
-from dlx_router.service.leases import worker as module
-from dlx_router.service.leases.held_letter import HeldLetter
-from dlx_router.service.leases.worker import Asked, LeaseWorker
+from dlx_router.service.leases import manager as module
+from dlx_router.service.leases.holder import HeldLetter
+from dlx_router.service.leases.manager import LeaseTerm, ReceiveRequest
 from dlx_router.service.redrive.task_log import NotLeader
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -27,7 +27,7 @@ from tests.core.core_samples import policy_set
 from tests.journal.conftest import soon
 from tests.leases.queue_in_memory import Queue
 
-ONE = Asked("DLQ", "me", 1, 0.0, 30.0, knowing=True)
+ONE = ReceiveRequest("DLQ", "me", 1, 0.0, 30.0, knowing=True)
 
 
 class Stream:
@@ -58,17 +58,24 @@ class Stream:
                 self._journal._answered(batch, "")
 
 
+class Reads:
+    """Admits every queue; the management API says nothing of it."""
+
+    async def admit(self, _topology: Any, _queue: str) -> dict[str, Any]:
+        return {}
+
+
 @dataclass
 class Scene:
-    """A queue, a worker, and what it says."""
+    """A queue, a leader's term, and the journal's batches."""
 
     queue: Queue
-    worker: LeaseWorker
+    term: LeaseTerm
     stream: Stream
     removed: Removed
 
-    async def receive(self, most: int = 1, **more: Any) -> list[Lease[HeldLetter]]:
-        return await self.worker.receive(replace(ONE, most=most, **more))
+    async def receive(self, limit: int = 1, **more: Any) -> list[Lease[HeldLetter]]:
+        return await self.term.receive(replace(ONE, limit=limit, **more))
 
     @property
     def told(self) -> bytes:
@@ -85,6 +92,8 @@ async def leading(queue: Queue, removed: Removed | None = None) -> AsyncIterator
         login=SimpleNamespace(vhost="/", user="guest"),
         names=Names(),
         management=None,
+        reads=Reads(),
+        topology=None,
         journal=journal,
         metrics=Metrics(),
         router_id="r",
@@ -93,24 +102,24 @@ async def leading(queue: Queue, removed: Removed | None = None) -> AsyncIterator
         sign_with=lambda: b"k" * 32,
     )
     epochs = count(1)
-    worker = LeaseWorker(context, removed, Leases(), lambda: next(epochs))
-    running = asyncio.create_task(worker.run())
+    term = LeaseTerm(context, removed, lambda: next(epochs))
+    running = asyncio.create_task(term.run())
     try:
-        yield Scene(queue, worker, stream, removed)
+        yield Scene(queue, term, stream, removed)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        await worker.stop()
+        await term.stop()
 
 
 def bodies(leases: list[Lease[HeldLetter]]) -> list[bytes]:
-    return [lease.held.job.delivery.body for lease in leases]
+    return [lease.held.envelope.delivery.body for lease in leases]
 
 
 async def done_and_back(scene: Scene, queue: Queue) -> None:
     """The one letter is done, and lies in its queue again: the node was killed before it had written the ack."""
     (lease,) = await scene.receive(1)
-    await scene.worker.remove(lease.id, Ended.DONE)
+    await scene.term.remove(lease.id, Ended.DONE)
     queue.lose_connections()
     queue.ready.append(queue.acked.pop())
 
@@ -121,12 +130,12 @@ async def test_letters_are_received_held_and_done() -> None:
     async with leading(queue) as scene:
         first = await scene.receive(2)
         assert (bodies(first), len(queue.ready)) == ([b"a", b"b"], 1)
-        await scene.worker.remove(first[0].id, Ended.DONE)
+        await scene.term.remove(first[0].id, Ended.DONE)
         assert [message.body for message in queue.acked] == [b"a"]
-        await scene.worker.release(first[1].id)
+        await scene.term.release(first[1].id)
         assert bodies(await scene.receive(5)) == [b"b", b"c"]
         with pytest.raises(LeaseOver):
-            await scene.worker.remove(first[0].id, Ended.DONE)
+            await scene.term.remove(first[0].id, Ended.DONE)
         kinds = b'"leased"', b'"lease_ended"', b'"discarded"'
         await soon(lambda: [scene.told.count(kind) for kind in kinds] == [4, 2, 1])
     assert [message.body for message in queue.ready] == [b"b", b"c"], "what was held went back"
@@ -163,10 +172,10 @@ async def test_a_lease_runs_out_and_a_busy_one_does_not() -> None:
     async with leading(queue) as scene:
         held, busy = await scene.receive(2, visibility_s=0.3)
         scene.stream.stands_still = True
-        ending = asyncio.create_task(scene.worker.remove(busy.id, Ended.DONE))
+        ending = asyncio.create_task(scene.term.remove(busy.id, Ended.DONE))
         await soon(lambda: [message.body for message in queue.ready] == [b"a"])
         with pytest.raises(LeaseOver) as over:
-            await scene.worker.release(held.id)
+            await scene.term.release(held.id)
         assert over.value.how is Ended.EXPIRED
         assert queue.acked == []
         scene.stream.stands_still = False
@@ -181,15 +190,15 @@ async def test_a_lost_connection_gives_letters_back_and_what_was_told_is_not_han
     async with leading(queue) as scene:
         held, ending = await scene.receive(2)
         scene.stream.stands_still = True
-        done = asyncio.create_task(scene.worker.remove(ending.id, Ended.DONE))
+        done = asyncio.create_task(scene.term.remove(ending.id, Ended.DONE))
         await soon(lambda: ending.is_busy and b'"discarded"' in scene.told)
         queue.lose_connections()
         with pytest.raises(LeaseOver) as over:
-            scene.worker.book.find(held.id)
+            scene.term.leases.find(held.id)
         assert over.value.how is Ended.LOST
         scene.stream.stands_still = False
         scene.stream.confirm()
-        with pytest.raises(NotLeader, match="goes when it comes again"):
+        with pytest.raises(NotLeader, match="is parked later"):
             await done
         again = await scene.receive(5)
         assert bodies(again) == [b"a"]
@@ -202,7 +211,7 @@ async def test_what_a_broker_brings_back_is_parked_and_a_twin_is_handed_out() ->
     async with leading(queue) as scene:
         lease, twin, _other = await scene.receive(3)
         assert lease.key == twin.key
-        await scene.worker.remove(lease.id, Ended.DONE)
+        await scene.term.remove(lease.id, Ended.DONE)
         queue.lose_connections()
         forgotten = queue.acked.pop()
         forgotten.redelivered = False
@@ -232,7 +241,7 @@ async def test_another_leader_knows_what_was_removed() -> None:
     queue.fill(b"a", b"b")
     async with leading(queue) as scene:
         (lease,) = await scene.receive(1)
-        await scene.worker.remove(lease.id, Ended.DONE)
+        await scene.term.remove(lease.id, Ended.DONE)
     queue.ready.insert(0, queue.acked.pop())
     removed = Removed()
     removed.add(lease.key, lease.id, -1)  # as it reads in the journal
@@ -247,30 +256,30 @@ async def test_who_leads_no_more_is_in_nobodys_way_when_the_journal_answers_late
     async with leading(queue) as scene:
         (lease,) = await scene.receive(1)
         scene.stream.stands_still = True
-        ending = asyncio.create_task(scene.worker.remove(lease.id, Ended.DONE))
+        ending = asyncio.create_task(scene.term.remove(lease.id, Ended.DONE))
         await soon(lambda: b'"discarded"' in scene.told)
-        await scene.worker.stop()
+        await scene.term.stop()
         with pytest.raises(NotLeader, match="leads no more"):
             await ending
         others: list[int] = []
-        scene.worker._context.journal.record(b"{}\n").wait_sure(others.append, 1)
+        scene.term._context.journal.record(b"{}\n").wait_sure(others.append, 1)
         scene.stream.stands_still = False
         scene.stream.confirm()
         await soon(lambda: others == [1])
     assert [message.body for message in queue.ready] == [b"a"]
 
 
-async def test_a_request_that_sleeps_between_two_looks_takes_nothing_once_another_router_leads() -> None:
+async def test_a_request_that_sleeps_between_two_scans_takes_nothing_once_another_router_leads() -> None:
     queue = Queue()
     queue.fill(b"other")
     async with leading(queue) as scene:
         waiting = asyncio.create_task(scene.receive(1, wait_s=20.0, holds=lambda letter: letter.size == 1))
-        await soon(lambda: bool(scene.worker._sifting) and not scene.worker._looks and not scene.worker._looking["DLQ"])
-        await scene.worker.stop()
+        await soon(lambda: bool(scene.term._filtering) and not scene.term._scans and not scene.term._scanning["DLQ"])
+        await scene.term.stop()
         queue.fill(b"x")
         with pytest.raises(LinkError, match="leads no more"):
             await waiting
-        assert (len(scene.worker.book), any(link.is_open for link in queue.links)) == (0, False)
+        assert (len(scene.term.leases), any(link.is_open for link in queue.links)) == (0, False)
     assert [message.body for message in queue.ready] == [b"other", b"x"]
 
 
@@ -280,8 +289,8 @@ async def test_a_stop_gives_letters_back_by_nack_in_their_order_and_not_by_a_los
     async with leading(queue) as scene:
         (first,) = await scene.receive(1)
         assert bodies(await scene.receive(2)) == [b"b", b"c"]
-        await scene.worker.stop()
-        assert scene.worker.book.how_ended(first.id) is Ended.LOST
+        await scene.term.stop()
+        assert scene.term.leases.how_ended(first.id) is Ended.LOST
     assert [message.body for message in queue.ready] == [b"a", b"b", b"c", b"d"]
     assert queue.lost == []
 
@@ -294,11 +303,11 @@ async def test_what_could_not_be_parked_because_its_channel_went_is_parked_the_n
         scene.stream.stands_still = True
         assert await scene.receive(1) == []
         await soon(lambda: b'"kind":"parked"' in scene.told)
-        (holder,) = [holder for holder in scene.worker._channels._held if holder.is_open]
+        (holder,) = [holder for holder in scene.term._connections._held if holder.is_open]
         holder.drop("an error of the broker")
         scene.stream.stands_still = False
         scene.stream.confirm()
-        await soon(lambda: not scene.worker._tasks)
+        await soon(lambda: not scene.term._tasks)
         assert await scene.receive(1) == [], "a letter that is done is never handed out again"
         await soon(lambda: [message.body for message in queue.acked] == [b"a"])
 
@@ -309,7 +318,7 @@ async def test_no_more_are_held_than_there_is_room_for(monkeypatch: pytest.Monke
     async with leading(queue) as scene:
         monkeypatch.setattr(module, "ANSWER_BYTES", 2500)
         assert len(await scene.receive(5)) == 2
-        scene.worker.book._most = 3
+        scene.term.leases._most = 3
         assert len(await scene.receive(5)) == 1
         with pytest.raises(NoRoom, match="3 letters are leased"):
             await scene.receive(5)
@@ -324,8 +333,8 @@ async def test_a_visibility_that_the_broker_would_cut_is_refused() -> None:
             await scene.receive(1, visibility_s=1501.0)
         (lease,) = await scene.receive(1, visibility_s=1500.0)
         with pytest.raises(TaskError, match="1500 s"):
-            await scene.worker.extend(lease.id, 1501.0)
-        await scene.worker.extend(lease.id, 1000.0)
+            await scene.term.extend(lease.id, 1501.0)
+        await scene.term.extend(lease.id, 1000.0)
 
 
 async def test_while_the_journal_does_not_work_nothing_is_leased_and_nothing_removed() -> None:
@@ -333,9 +342,9 @@ async def test_while_the_journal_does_not_work_nothing_is_leased_and_nothing_rem
     queue.fill(b"a", b"b")
     async with leading(queue) as scene:
         (lease,) = await scene.receive(1)
-        scene.worker._context.journal.is_working = False
+        scene.term._context.journal.is_working = False
         with pytest.raises(NotLeader, match="cannot be written"):
             await scene.receive(1)
         with pytest.raises(NotLeader, match="cannot be written"):
-            await scene.worker.remove(lease.id, Ended.DONE)
-        assert scene.worker.book.find(lease.id) is lease
+            await scene.term.remove(lease.id, Ended.DONE)
+        assert scene.term.leases.find(lease.id) is lease
