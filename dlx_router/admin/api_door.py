@@ -48,8 +48,6 @@ class Door:
             searches,
             sessions,
             status_pages,
-            task_letters,
-            task_list,
             tasks,
         )
         from dlx_router.admin.api.app import create_app  # noqa: PLC0415 - see the module
@@ -71,5 +69,5 @@ class Door:
             has_console=self._has_console,
         )
         letters_paths = (queues, groups, letters, comments, searches, status_pages)
-        paths = (*letters_paths, policies, revisions, task_list, task_letters, tasks, leases, sessions)
+        paths = (*letters_paths, policies, revisions, tasks, leases, sessions)
         return create_app(context, [module.router for module in paths])

@@ -8,7 +8,6 @@ from dlx_router.redrive.task import KINDS, Canary, Kind, State, Task
 
 DEAD: Final = frozenset({"dead_lettered", "parked", "quarantined"})
 REDRIVEN: Final = KINDS[Kind.REDRIVE]
-PARKED: Final = KINDS[Kind.PARK]
 CANARY: Final = "canary: "  # how an objection begins
 _MOST_EARLY: Final = 10_000  # deaths that are told before it is known that their letters were sent: by milliseconds
 
@@ -23,9 +22,9 @@ class _Moment(NamedTuple):
 class Flock:
     """The letters that one task sent, and those of them that died since. Events may come twice.
 
-    A person's park is no death: what a task did to a letter has the task's id. What it parked instead was not sent, and
-    makes the dead no smaller part. `elsewhere`: they went to another place than their failed queue, and die wherever
-    that leads to. `before`: so many were sent before the canary that is judged, and their deaths were judged then.
+    A person's park is no death: what a task did to a letter has the task's id. `elsewhere`: they went to another place
+    than their failed queue, and die wherever that leads to. `before`: so many were sent before the canary that is
+    judged, and their deaths were judged then.
 
     Another replica may tell a death before the router that sent the letter is sure that it did, and tells that. So the
     order of the stream does not count: a death is one of what was sent if it has its redrives, or else by its time.
@@ -79,23 +78,14 @@ class Sent:
     """Which letters one task has sent, a number each: they may be millions. Events may come twice."""
 
     def __init__(self, task_id: str, kind: Kind) -> None:
-        """`kind`: what the task does; what it parked instead is counted apart. An export sends none."""
+        """`kind`: what the task does. An export sends none."""
         self._task_id, self._kind = task_id, KINDS.get(kind, "")
         self._keys: set[int] = set()
-        self._parked: set[int] = set()
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take an event of the journal into account."""
-        kind = event.get("kind")
-        if event.get("redrive_id") != self._task_id or kind not in {self._kind, PARKED}:
-            return
-        keys = self._keys if kind == self._kind else self._parked
-        keys.add(hash((str(event.get("id", "")), str(event.get("failed_queue", "")))))
-
-    @property
-    def parked(self) -> int:
-        """Different letters that it brought to parking though that is not what it does."""
-        return len(self._parked)
+        if event.get("redrive_id") == self._task_id and event.get("kind") == self._kind:
+            self._keys.add(hash((str(event.get("id", "")), str(event.get("failed_queue", "")))))
 
     @property
     def count(self) -> int:

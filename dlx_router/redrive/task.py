@@ -1,5 +1,6 @@
 """A task: what was asked for, how far it is, and which changes are possible.
 
+The API validates requests by the limits of the members here, and shows the same members; the journal has them too.
 Each event of a task carries the whole task, so that the newest event alone says all and replay is `newest`. See
 docs/architecture.md ("Replicas").
 """
@@ -8,7 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import AfterValidator, ConfigDict, Field
 
 from dlx_router.core.names import Names
 
@@ -59,21 +62,36 @@ _CHANGES: Final[Mapping[State, frozenset[State]]] = {
 }
 
 
+def _given(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if not value:
+        raise ValueError("it is empty, and all letters would be meant; leave it out, or name some")
+    return value
+
+
+Text = Annotated[str, Field(max_length=255)]
+Named = Annotated[str, Field(min_length=1, max_length=255)]
+Many = Annotated[int, Field(ge=0, le=1_000_000_000)]
+_Given = AfterValidator(_given)
+_STRICT: Final = ConfigDict(extra="forbid")
+
+
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """The first letters go alone; the rest only where at most `max_dead_percent` of them are dead after `watch_s`."""
+    """The first letters go alone; the rest only where at most `max_dead_percent` of them died within `watch_s`."""
 
-    first: int
-    watch_s: float = 60.0
-    max_dead_percent: float = 0.0
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    first: Annotated[int, Field(ge=1, le=100_000)]
+    watch_s: Annotated[float, Field(gt=0, le=604_800)] = 60.0
+    max_dead_percent: Annotated[float, Field(ge=0, lt=100)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
     """Where letters go instead of their failed queue."""
 
-    exchange: str
-    routing_key: str
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    exchange: Text = ""
+    routing_key: Text = ""
 
 
 def forbidden(to: Destination | None, names: Names) -> str:
@@ -104,25 +122,29 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What was asked for. `rate` in letters a second, 0: as fast as it goes; `cutoff_ms`: dead before that moment."""
+    """What was asked for: `rate` in letters a second, 0: no limit; `cutoff_ms`: dead before that moment."""
 
-    vhost: str
-    queue: str
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    vhost: Text = "/"
+    queue: Annotated[str, Field(min_length=1, max_length=255, validate_default=True)] = ""
     kind: Kind = Kind.REDRIVE
-    ids: tuple[str, ...] = ()
-    group: str = ""
-    filter: str = ""
+    # What narrows a task and is empty would mean all letters: refused, because a script's variable may be.
+    ids: Annotated[tuple[Named, ...], Field(max_length=MAX_IDS), _Given] = ()
+    group: Annotated[Text, _Given] = ""
+    filter: Annotated[str, Field(max_length=2000), _Given] = ""
     to: Destination | None = None
-    limit: int = 0
-    rate: float = 50.0
-    ramp: tuple[float, ...] = ()
-    ramp_step_s: float = 10.0
-    cutoff_ms: int = 0
+    limit: Many = 0
+    rate: Annotated[float, Field(ge=0, le=MAX_RATE)] = 50.0
+    ramp: Annotated[tuple[Annotated[float, Field(gt=0, le=MAX_RATE)], ...], Field(max_length=20)] = ()
+    ramp_step_s: Annotated[float, Field(gt=0, le=86_400)] = 10.0
+    cutoff_ms: Annotated[int, Field(ge=0, le=10_000_000_000_000)] = 0
     canary: Canary | None = None
-    max_target_depth: int = 0
+    max_target_depth: Many = 0
     dry_run: bool = False
-    edit: Edited | None = None
-    not_a_dead_letter_queue: bool = False  # who asks knows that it is none, or that somebody consumes it
+    edit: Annotated[Edited | None, Field(description="Of a task that POST /edits made.")] = None
+    not_a_dead_letter_queue: Annotated[
+        bool, Field(description="You know that the queue is no dead-letter queue, or that somebody consumes it.")
+    ] = False
 
     @property
     def takes_all(self) -> bool:
@@ -135,7 +157,7 @@ class Counts:
     """Messages: seen in this look, sent (in all looks); of those that stay letters, unreadable ones, what never died.
 
     `meant`: letters that were sent before this look or that it found to be meant; `expected`: what lay in the queue as
-    it began; `parked`: in all looks, what the broker would have ended soon.
+    it began.
     """
 
     seen: int = 0
@@ -145,12 +167,6 @@ class Counts:
     not_letters: int = 0
     meant: int = 0
     expected: int = 0
-    parked: int = 0
-
-    def explained(self, why: str) -> str:
-        """The same, and that letters are in parking which nobody asked to bring there: however a task ends."""
-        parked = f"{self.parked} were near the delivery-limit of their queue, and are in parking" if self.parked else ""
-        return "; ".join(part for part in (why, parked) if part)
 
     @property
     def stays(self) -> int:
@@ -271,21 +287,10 @@ def check(spec: Spec) -> Spec:
 
 
 def _faults(spec: Spec) -> Iterable[tuple[bool, str]]:
+    """Yield what no single member tells; their limits are checked where a request is read."""
     yield not spec.queue, "queue: name the dead-letter queue"
-    yield spec.limit < 0, f"limit {spec.limit}: a number of letters, 0 for all"
-    yield not 0 <= spec.rate <= MAX_RATE, f"rate {spec.rate:g}: letters a second, 0 … {MAX_RATE:g}; 0 is without limit"
-    yield any(not 0 < step <= MAX_RATE for step in spec.ramp), f"ramp: rates above 0, at most {MAX_RATE:g}"
-    yield spec.ramp_step_s <= 0, f"ramp_step_s {spec.ramp_step_s:g}: seconds above 0"
-    yield len(spec.ids) > MAX_IDS, f"ids: {len(spec.ids)} of them, at most {MAX_IDS}; use a filter"
-    yield spec.max_target_depth < 0, f"max_target_depth {spec.max_target_depth}: a number of messages, 0 for no limit"
     is_group = re.fullmatch(r"g[0-9]{1,3}-[0-9a-f]{16}", spec.group) is not None
     yield bool(spec.group) and not is_group, f"group {spec.group!r}: no ID of a group; `dlx-router groups` lists them"
-    canary = spec.canary
-    if canary is not None:
-        yield canary.first < 1, f"canary.first {canary.first}: at least one letter"
-        yield canary.watch_s <= 0, f"canary.watch_s {canary.watch_s:g}: seconds above 0"
-        percent = canary.max_dead_percent
-        yield not 0 <= percent < 100, f"canary.max_dead_percent {percent:g}: 0 … below 100"  # noqa: PLR2004 - percent
     yield spec.canary is not None and spec.kind is not Kind.REDRIVE, "canary: only a redrive can have one"
     yield spec.to is not None and spec.kind is not Kind.REDRIVE, "to: only a redrive goes somewhere"
     is_one = len(spec.ids) == 1 and spec.kind is Kind.REDRIVE

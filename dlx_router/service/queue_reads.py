@@ -32,6 +32,7 @@ class QueueReads:
     def __init__(self, vhost: str, names: Names, management: Management | None, readiness: Readiness) -> None:
         self._vhost, self._names, self._management, self._readiness = vhost, names, management, readiness
         self._once = Once()
+        self.near_limit: set[tuple[str, int | None]] = set()  # queues and their limits: some message is near it
 
     async def admit(self, topology: Topology, queue: str) -> Mapping[str, Any]:
         """Return what the management API says of a queue that may be read; empty without it. Raises ReadRefused.

@@ -23,8 +23,6 @@ from dlx_router.admin.api import (
     searches,
     sessions,
     status_pages,
-    task_letters,
-    task_list,
     tasks,
 )
 from dlx_router.admin.api.answers import LETTERS_BYTES, PLAIN, Answer, Takes
@@ -51,7 +49,7 @@ tokens:
   - {{name: sid, token: {SID}, role: viewer, match: "orders.#"}}
 """
 MODULES: Final = (
-    queues, groups, letters, comments, searches, status_pages, policies, task_list, task_letters, tasks, leases,
+    queues, groups, letters, comments, searches, status_pages, policies, tasks, leases,
     sessions,
 )  # fmt: skip
 REAL: Final = tuple(module.router for module in MODULES)

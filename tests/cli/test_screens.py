@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from typing import Any, Final
 import pytest
 from pydantic import TypeAdapter
 
-from dlx_router.admin.api import models, revisions, searches, status_pages, task_list, tasks
+from dlx_router.admin.api import models, revisions, searches, status_pages, tasks
 from dlx_router.broker.administration import Snapshot, Standing
 from dlx_router.cli import provisioning, timestamps, webhooks
 from dlx_router.cli.doctor import command as doctor
@@ -285,7 +286,7 @@ def test_the_answers_are_those_of_the_api() -> None:
         ("/queues", models.Queues),
         ("/groups", models.Groups),
         ("/letters", models.Letters),
-        ("/tasks", task_list.AllTasks),
+        ("/tasks", tasks.AllTasks),
         ("/audits", models.Audits),
         ("/status", models.Status),
         ("/searches", searches.Searches),
@@ -300,7 +301,7 @@ def test_the_answers_are_those_of_the_api() -> None:
         read = TypeAdapter(model).validate_python(answers[path])
         assert set(read.model_dump()) == set(answers[path]), path
     assert {*status_pages.NewLink.model_fields} == {*recorded.NEW_LINK}
-    assert {*tasks.OneTask.model_fields} == {*recorded.task()}
+    assert {field.name for field in fields(tasks.OneTask)} == {*recorded.task()}
     assert {*models.WholeLetter.model_fields} == {*recorded.WHOLE}
     assert {*models.Group.model_fields} == {*recorded.GROUP_OF_IT}
     assert len(AUDITS) == 7

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from dlx_router.core.attending import NO_LIMIT, QueueFacts, remedy
 from dlx_router.redrive.task import Counts, Edited, Spec, State, Task
 from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt, Doubt
-from dlx_router.service.redrive.returns import ASK, Returns, returns_of
+from dlx_router.service.redrive.binding_facts import UNKNOWN, Returns, returns_of
 from dlx_router.service.redrive.runner import _lost
 from tests.conftest import ROUTERS
-from tests.journal import stream
 from tests.redrive.conftest import Shop
 from tests.support.asleep import asleep
-from tests.support.bulk import DIED, PARKING, pour, record, take_many
+from tests.support.bulk import DIED, pour, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.scene import begun
@@ -26,7 +25,7 @@ from tools import brokers
 LIMIT: Final = 8
 N: Final = 20
 BOUND: Final = remedy(QueueFacts("quorum", {"x-delivery-limit": 1}), (4, 0))
-NAMES: Final = ("bind", "late", "near", "refused", "gone", "moved", "few")  # a queue of each scene
+NAMES: Final = ("bind", "late", "near", "gone", "moved", "few")  # a queue of each scene
 POLICIES: Final = "version: 1\npolicies:\n" + "".join(
     f"  - {{name: {name}, queue: {name}, definition: {{max-delivery-attempts: 1, dead-letter-exchange: '', "
     f"dead-letter-routing-key: {name}.dead}}}}\n"
@@ -56,11 +55,6 @@ def unknowing(broker: brokers.Broker, tmp_path: Path, request: pytest.FixtureReq
         request.node.stash[ROUTERS] = [router]
         with Client(vhost.amqp_url) as client:
             yield Shop(vhost, client, router)
-
-
-def unknown(limit: int | None) -> Returns:
-    """What is believed of a queue of which nobody tells the limit, where a nack is a return."""
-    return Returns(limit, 2, is_free=False, remedy=ASK, is_known=False)
 
 
 def is_free(shop: Shop) -> bool:
@@ -120,45 +114,22 @@ def test_a_task_that_is_interrupted_again_and_again_stops_long_before_the_limit(
     assert len(bodies) == N
 
 
-def test_a_letter_near_the_limit_that_cannot_go_is_parked_and_not_returned(shop: Shop) -> None:
+def test_a_queue_with_a_letter_near_its_limit_is_refused(shop: Shop) -> None:
+    """Each start returns what it cannot send: so the second one takes nothing."""
     queue = poured(shop, "near", 2, "nowhere", delivery_limit=4)
     letter = shop.amqp.get(queue)
     assert letter is not None
     letter.requeue()
     eventually(lambda: shop.amqp.depth(queue) == 2)
-    task = shop.start(queue)
-    done = shop.ends(task)
-    assert "2 stay: queue 'nowhere' does not exist" in done["why"]
     if is_free(shop):
-        assert "parking" not in done["why"]
-        eventually(lambda: shop.amqp.depth(queue) == 2)
+        assert "2 stay: queue 'nowhere' does not exist" in shop.ends(shop.start(queue))["why"]
         return
-    assert done["why"].endswith("1 were near the delivery-limit of their queue, and are in parking")
-    assert done["counts"]["parked"] == 1
-    eventually(lambda: shop.amqp.depth(queue) == 1)
-    parked = shop.amqp.take(PARKING)
-    assert (parked.body, record(parked)["state"], record(parked)["redrives"]) == (letter.body, "parked", 0)
-    [event] = [event for event in stream.events(shop.vhost.amqp_url) if event["kind"] == "parked"]
-    assert (event["id"], event["redrive_id"]) == (record(parked)["id"], task)
-
-
-def test_a_letter_near_the_limit_is_parked_where_the_broker_refuses_the_destination(shop: Shop) -> None:
-    """Its channel was closed, so nothing was parked: each start stopped there and returned all, until none was left."""
-    shop.amqp.channel.exchange_declare("closed", durable=True, internal=True)
-    queue = poured(shop, "refused", 2, "refused", delivery_limit=4)
-    letter = shop.amqp.get(queue)
-    assert letter is not None
-    letter.requeue()
+    assert "returned 1 times" in shop.ends(shop.start(queue), "stopped")["why"]
+    for _ in range(5):
+        assert "near its delivery limit of 4" in shop.ends(shop.start(queue), "stopped")["why"]
     eventually(lambda: shop.amqp.depth(queue) == 2)
-    stopped = shop.ends(shop.start(queue, to={"exchange": "closed", "routing_key": "k"}), "stopped")
-    assert "the broker refuses the destination" in stopped["why"]
-    if not is_free(shop):
-        assert stopped["why"].endswith("1 were near the delivery-limit of their queue, and are in parking")
-        assert shop.amqp.take(PARKING).body == letter.body
-        assert shop.call("POST", f"/{stopped['id']}/cancel").json()["why"].startswith("1 were near"), (
-            "it lies there still"
-        )
-    eventually(lambda: shop.amqp.depth(queue) == (2 if is_free(shop) else 1))
+    counts = [message.headers.get("x-delivery-count", 0) for message in take_many(shop.amqp, queue, 2)]
+    assert max(counts) <= 2, "what was returned before, and by the first start"
 
 
 def crashed(shop: Shop, queue: str) -> None:
@@ -197,36 +168,31 @@ def test_a_limit_of_one_letter_returns_few_others(shop: Shop) -> None:
     assert sum(counts) == counts.count(1) <= (0 if is_free(shop) else 101)
 
 
-def test_tasks_that_people_start_do_not_bring_a_letter_to_a_limit_that_nobody_tells(unknowing: Shop) -> None:
+def test_a_queue_whose_limit_nobody_tells_is_refused_where_a_look_counts(unknowing: Shop) -> None:
     """Of a queue with a limit of 3 the fourth task ended all letters that could not be sent."""
     queue = poured(unknowing, "gone", 2, "nowhere", delivery_limit=3)
-    whys = [unknowing.ends(unknowing.start(queue))["why"] for _ in range(5)]
-    assert all("'nowhere' does not exist" in why for why in whys[:2])
-    assert "parking" not in "".join(whys[:2])
-    parked = 0 if is_free(unknowing) else 2
-    eventually(lambda: unknowing.amqp.depth(queue) == 2 - parked)
-    if parked:
-        assert whys[2].endswith("2 were near the delivery-limit of their queue, and are in parking")
-        assert {unknowing.amqp.take(PARKING).body for _ in range(2)} == {b"nowhere 0", b"nowhere 1"}
+    ended = unknowing.ends(unknowing.start(queue), "done" if is_free(unknowing) else "stopped")
+    assert ("'nowhere' does not exist" if is_free(unknowing) else "set MANAGEMENT_URL") in ended["why"]
+    eventually(lambda: unknowing.amqp.depth(queue) == 2)
 
 
 @pytest.mark.parametrize(("facts", "version", "expected"), [
     ({"type": "classic"}, (4, 0), Returns()),
     ({"type": "quorum"}, (3, 13), Returns()),
-    ({"type": "quorum"}, (4, 0), Returns(20, 10, is_free=False)),
-    ({"type": "quorum"}, (4, 3), Returns(20, 10, is_free=True)),
+    ({"type": "quorum"}, (4, 0), Returns(20, is_free=False)),
+    ({"type": "quorum"}, (4, 3), Returns(20, is_free=True)),
     ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, (4, 0), Returns()),
     ({"type": "quorum", "arguments": {"x-delivery-limit": NO_LIMIT}}, (3, 13), Returns()),
-    ({"type": "quorum", "effective_policy_definition": {"delivery-limit": 5}}, (3, 13), Returns(5, 2, is_free=False)),
-    ({"type": "quorum", "arguments": {"x-delivery-limit": 1}}, (4, 0), Returns(1, 1, is_free=False, remedy=BOUND)),
+    ({"type": "quorum", "effective_policy_definition": {"delivery-limit": 5}}, (3, 13), Returns(5, is_free=False)),
+    ({"type": "quorum", "arguments": {"x-delivery-limit": 1}}, (4, 0), Returns(1, is_free=False, remedy=BOUND)),
     ({"type": "quorum", "arguments": {"x-delivery-limit": 5}, "effective_policy_definition": {"delivery-limit": -1}},
-     (4, 0), Returns(5, 2, is_free=False, remedy=BOUND)),
+     (4, 0), Returns(5, is_free=False, remedy=BOUND)),
     ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, (3, 10),
-     Returns(0, 1, is_free=False, remedy=BOUND)),
-    ({"node": "it is down"}, (4, 0), unknown(20)),
-    ({}, (3, 13), unknown(None)),
-    ({}, (4, 0), unknown(20)),
-    ({}, (4, 3), unknown(20)._replace(is_free=True)),
+     Returns(0, is_free=False, remedy=BOUND)),
+    ({"node": "it is down"}, (4, 0), Returns(20, is_free=False, remedy=UNKNOWN)),
+    ({}, (3, 13), Returns(None, is_free=False, remedy=UNKNOWN)),
+    ({}, (4, 0), Returns(20, is_free=False, remedy=UNKNOWN)),
+    ({}, (4, 3), Returns(20, is_free=True, remedy=UNKNOWN)),
 ])  # fmt: skip
 def test_how_often_letters_of_a_queue_may_be_returned(
     facts: dict[str, Any], version: tuple[int, int], expected: Returns
@@ -242,35 +208,13 @@ def test_no_task_lets_the_broker_end_a_letter_by_its_limit(limit: int, count: in
     for by_person in asked:
         if stopped and not by_person:
             continue
-        stopped = returns.are_spent(count, goes_on=not by_person)
-        if returns.is_near(count):
-            break  # it goes to parking
+        stopped = returns.is_spent(count, goes_on=not by_person)
         count += 1
         alone += not by_person
+        if returns.is_near(count - 1):
+            break  # it is refused from now on
         assert count <= limit, "the broker has ended it"
     assert alone <= max(limit // 2, 1) + asked.count(True) + 1
-
-
-def test_who_knows_no_limit_returns_a_letter_twice_by_itself() -> None:
-    returns = returns_of({}, (3, 13))
-    assert [returns.are_spent(count, goes_on=True) for count in (0, 1, 2)] == [False, False, True]
-    assert not returns.are_spent(100, goes_on=False)
-    assert "which is not known): set MANAGEMENT_URL" in returns.why_not("q", 2)
-    assert "which is not known): set MANAGEMENT_URL" in returns_of({}, (4, 3)).why_not("q", 2)
-    assert not Returns().are_counted
-
-
-@given(st.integers(2, 60), st.sampled_from([(3, 10), (3, 13), (4, 0), (4, 2)]), st.integers(1, 100))
-def test_no_task_that_people_start_lets_the_broker_end_a_letter_by_a_limit_that_nobody_tells(
-    limit: int, version: tuple[int, int], starts: int
-) -> None:
-    """Each night one takes all, and a letter whose failed queue is gone stays: at start N + 1 the limit N ended it."""
-    returns = returns_of({}, version)
-    for count in range(starts):
-        assert not returns.are_spent(count, goes_on=False)
-        if returns.is_near(count):
-            return  # it goes to parking
-        assert count < limit, "the broker ends it as it goes back"
 
 
 @pytest.mark.parametrize(("facts", "version", "shown", "here"), [
@@ -280,7 +224,6 @@ def test_no_task_that_people_start_lets_the_broker_end_a_letter_by_a_limit_that_
     ({"type": "quorum"}, (4, 3), 21, 21),  # the next lost connection ends it
     ({"type": "quorum", "arguments": {"x-delivery-limit": 5}}, (3, 13), 6, 0),
     ({"type": "quorum"}, (3, 13), 6, 6),
-    ({}, (4, 0), 21, 21),  # its limit may be 30
 ])  # fmt: skip
 def test_more_returns_than_the_limit_were_in_another_queue(
     facts: dict[str, Any], version: tuple[int, int], shown: int, here: int
@@ -298,8 +241,7 @@ def test_what_lost_connections_brought_near_its_limit_is_held_no_longer_than_it_
 ) -> None:
     """From 4.3 on it is given back free of charge, and a connection that is lost meanwhile is one too many."""
     returns = returns_of({"type": "quorum"}, (4, 3))
-    assert (returns.are_spent(count, goes_on=True), returns.are_spent(count, goes_on=False)) == (by_itself, asked)
-    assert not returns.is_near(count), "nothing is parked there"
+    assert (returns.is_spent(count, goes_on=True), returns.is_spent(count, goes_on=False)) == (by_itself, asked)
 
 
 @pytest.mark.parametrize(("fails", "pauses", "careful"), [

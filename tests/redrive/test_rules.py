@@ -2,16 +2,14 @@
 
 import json
 import tracemalloc
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import TypeAdapter, ValidationError
 
-from dlx_router.admin.api import task_list
-from dlx_router.admin.api import tasks as models
 from dlx_router.redrive import task_events
 from dlx_router.redrive.canary import Flock, Sent, is_objected, objection
 from dlx_router.redrive.eligibility import Chooser, Verdict
@@ -33,7 +31,6 @@ from dlx_router.redrive.task import (
     of_document,
 )
 from dlx_router.service.redrive.binding_facts import Holding, holding
-from dlx_router.service.redrive.counters import Counters
 from dlx_router.service.redrive.task_log import MAX_KEPT, TaskLog
 from tests.core.core_samples import death, letter
 
@@ -208,36 +205,12 @@ EVENTS: Final = st.fixed_dictionaries({
 
 
 @given(st.lists(EVENTS, max_size=40))
-def test_what_was_sent_is_counted_as_by_a_flock_and_what_was_parked_instead_apart(events: list[dict[str, Any]]) -> None:
+def test_what_was_sent_is_counted_as_by_a_flock(events: list[dict[str, Any]]) -> None:
     sent, flock = Sent("t1", Kind.REDRIVE), Flock("t1")
     for event in events:
         sent.hear(event)
         flock.hear(event)
     assert sent.count == flock.sent
-    parked = {(event["id"], event["failed_queue"]) for event in events if event["kind"] == "parked"}
-    assert sent.parked <= len(parked)
-    own = Sent("t1", Kind.PARK)
-    for event in events:
-        own.hear(event)
-    assert (own.count, own.parked) == (sent.parked, 0), "that is what it does"
-
-
-@given(st.integers(0, 5), st.sampled_from(["", "others consume the queue (1), and may hold letters of it"]))
-def test_what_a_task_parked_is_known_to_the_next_run_and_said_however_it_ends(parked: int, why: str) -> None:
-    """After a pause, an interruption or another leader it was `done` and said nothing of letters in parking."""
-    first = Counters(Counts(sent=7))
-    first.begin(10, anew=False)
-    first.parked(parked)
-    stored = of_document(json.loads(json.dumps(replace(TASK, counts=first.counts).to_document())))
-    second = Counters(stored.counts)
-    for anew in (False, True):
-        second.begin(5, anew=anew)
-        assert second.counts.parked == parked
-        assert second.counts.explained(why).startswith(why)
-        assert (f"{parked} were near" in second.counts.explained(why)) == bool(parked)
-    older = stored.to_document()
-    older["counts"] = {name: value for name, value in older["counts"].items() if name != "parked"}
-    assert of_document(older).counts.parked == 0
 
 
 def test_what_was_sent_takes_little_memory_a_letter() -> None:
@@ -251,18 +224,6 @@ def test_what_was_sent_takes_little_memory_a_letter() -> None:
     finally:
         tracemalloc.stop()
     assert (sent.count, used / many < 200) == (many, True), used / many
-
-
-def test_what_a_task_parked_instead_makes_the_dead_no_smaller_part() -> None:
-    """Of ten letters all were dead, and 990 near the delivery limit had gone to parking: nobody objected."""
-    flock = Flock("t1")
-    for number in range(1000):
-        own = {"id": f"{number}", "failed_queue": "q"}
-        flock.hear({"kind": "redriven" if number < 10 else "parked", "redrive_id": "t1", "redrives": 1, **own})
-        if number < 10:
-            flock.hear({"kind": "dead_lettered", "redrives": 1, **own})
-    assert (flock.sent, flock.dead) == (10, 10)
-    assert "10 of the first 10 letters came back dead" in objection(Canary(10), flock.sent, flock.dead)
 
 
 @pytest.mark.parametrize(("kind", "sent"), [("redriven", 100), ("discarded", 0), ("parked", 0)])
@@ -379,23 +340,26 @@ def test_a_task_does_not_send_to_the_queue_that_it_takes_from() -> None:
 
 
 def test_every_fault_is_told_at_once() -> None:
-    with pytest.raises(TaskError, match=r"queue.*limit.*rate"):
-        check(Spec("/", "", limit=-1, rate=-2))
+    with pytest.raises(TaskError, match=r"queue.*canary"):
+        check(Spec("/", "", Kind.DISCARD, canary=Canary(1)))
 
 
-def test_the_api_has_every_member_of_a_task_and_no_other() -> None:
-    """Two definitions on purpose: a request is strict, an event of another version is read as far as it is known."""
-    pairs: list[tuple[type[BaseModel], type[Any], set[str]]] = [
-        (models.NewTask, Spec, {"edit"}), (models.Asked, Spec, set()), (models.Canary, Canary, set()),
-        (models.Destination, Destination, set()), (models.Counts, Counts, set()), (models.Edited, Edited, set()),
-    ]  # fmt: skip
-    for model, kind, own in pairs:
-        assert model.model_fields.keys() | own == {field.name for field in fields(kind)}
-    own = {"meant", "came_back"}  # worked out where somebody asks
-    every = Task("", Spec("/", "q")).to_document().keys() | own
-    assert models.OneTask.model_fields.keys() == every
-    assert task_list.ListedTask.model_fields.keys() == every - {"groups"} | {"group_count"}
-    assert task_list.AskedInShort.model_fields.keys() == models.Asked.model_fields.keys() | {"id_count"}
+REQUEST: Final = TypeAdapter(Spec)
+
+
+@pytest.mark.parametrize("member", [
+    {"queue": ""}, {"limit": -1}, {"rate": -1}, {"rate": 100_001}, {"ramp": [0]}, {"ramp_step_s": 0}, {"ids": []},
+    {"ids": ["a"] * 1001}, {"group": ""}, {"filter": ""}, {"max_target_depth": -1}, {"canary": {"first": 0}},
+    {"canary": {"first": 1, "watch_s": 0}}, {"canary": {"first": 1, "max_dead_percent": 100}}, {"nonsense": 1},
+    {"to": {"queue": "q"}}, {"kind": "nonsense"},
+])  # fmt: skip
+def test_a_request_with_a_member_that_cannot_be_is_refused(member: dict[str, Any]) -> None:
+    whole = {"vhost": "/", "queue": "DLQ", "ids": ["a"], "to": {"routing_key": "q"}, "canary": {"first": 1}}
+    assert REQUEST.validate_python(whole) == Spec("/", "DLQ", ids=("a",), to=Destination("", "q"), canary=Canary(1))
+    with pytest.raises(ValidationError):
+        REQUEST.validate_python(whole | member)
+    with pytest.raises(ValidationError):
+        REQUEST.validate_python({"vhost": "/"})
 
 
 @given(_tasks)

@@ -20,12 +20,9 @@ from dlx_router.admin.api.asgi import WAITING
 from dlx_router.admin.api.context import Context, Given, Operator
 from dlx_router.admin.api.tasks import (
     RETRY_AFTER_S,
-    Destination,
     EditedBody,
     EditedHeaders,
     EditedText,
-    Known,
-    Text,
     edit_of,
     refusing,
 )
@@ -35,8 +32,7 @@ from dlx_router.core.leases import LONGEST_S, MAX_CHARS, Ended, Lease, LeaseBusy
 from dlx_router.journal.privacy import rule_of
 from dlx_router.redrive.export_format import line
 from dlx_router.redrive.letter_edits import Edit
-from dlx_router.redrive.task import Destination as To
-from dlx_router.redrive.task import TaskError
+from dlx_router.redrive.task import Destination, TaskError, Text
 from dlx_router.service.leases.holder import HeldLetter
 from dlx_router.service.leases.manager import NoHandle, ReceiveRequest, VhostLeases, translated
 from dlx_router.service.redrive.counters import group_of
@@ -75,7 +71,7 @@ class Wanted(BaseModel):
     wait: Wait = 0.0
     visibility: Visibility = 30.0
     filter: Annotated[str | None, Field(min_length=1, max_length=2000, description="CEL, as a task's.")] = None
-    not_a_dead_letter_queue: Known = False
+    not_a_dead_letter_queue: bool = False
 
 
 class Received(BaseModel):
@@ -193,9 +189,8 @@ async def _changed(leases: VhostLeases, handle: str, by: str, wanted: Change) ->
     if wanted.action is Action.RELEASE:
         await term.release(lease_id)
         return {"ended": Ended.RELEASED, "until_ms": None}
-    to = None if wanted.to is None else To(wanted.to.exchange, wanted.to.routing_key)
     ended, edit = _ENDS[wanted.action], wanted.to_edit() if wanted.action is Action.EDIT else None
-    await term.remove(lease_id, ended, to=to, edit=edit)
+    await term.remove(lease_id, ended, to=wanted.to, edit=edit)
     return {"ended": ended, "until_ms": None}
 
 

@@ -19,10 +19,17 @@ from dlx_router.core.attending import delivery_limit
 from dlx_router.core.leases import CONSUMER_TIMEOUT_MS, CONSUMERS_SET_IT_SINCE, LONGEST_S, longest_s
 from dlx_router.redrive.task import TaskError
 from dlx_router.service.dispatch.settler import returned, returned_up_to
-from dlx_router.service.redrive.binding_facts import NO_LIMIT, STREAM, Holding, holding, number_of
+from dlx_router.service.redrive.binding_facts import (
+    NO_LIMIT,
+    STREAM,
+    Holding,
+    holding,
+    limits_of,
+    number_of,
+    returns_of,
+)
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.preview import KNOWING, living
-from dlx_router.service.redrive.returns import limits_of, returns_of
 from dlx_router.telemetry.logs import log
 from dlx_router.wire import frames
 

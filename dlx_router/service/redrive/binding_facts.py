@@ -9,11 +9,12 @@ from typing import Any, Final, NamedTuple
 from dlx_router.broker.link import Link
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import QueueExclusive
-from dlx_router.core.attending import RETURNS_FREE_SINCE, delivery_limit
+from dlx_router.core import attending
+from dlx_router.core.attending import RETURNS_FREE_SINCE, QueueFacts, delivery_limit
+from dlx_router.core.dead_letter_queues import is_made
 from dlx_router.core.leases import longest_s
 from dlx_router.service.queue_reads import ReadRefused
 from dlx_router.service.redrive.context import Stopped, TaskContext
-from dlx_router.service.redrive.returns import Returns, limits_of, returns_of
 from dlx_router.service.redrive.scan_pass import MOST_S
 
 NEAR: Final = 0.9  # of a target's limit
@@ -23,11 +24,63 @@ STREAM: Final = "stream"
 NO_LIMIT: Final = 1_000_000  # nobody looks at a letter so often
 
 
+UNKNOWN: Final = "set MANAGEMENT_URL, which tells its type and delivery-limit"
+
+
 class Holding(StrEnum):
     """What is done with letters that stay."""
 
     GIVE_BACK = "give back"  # held unacked, then given back in their order
     ASIDE = "aside"  # moved to a side queue and back, because each return counts
+
+
+class Returns(NamedTuple):
+    """How often messages of a queue may go back. `limit`: what returns more often the broker ends; None: any number.
+
+    `is_free`: basic.nack is no return (4.3), only a lost connection is. `remedy`: how to raise the limit.
+    """
+
+    limit: int | None = None
+    is_free: bool = True
+    remedy: str = attending.RAISE
+
+    def here(self, shown: int) -> int:
+        """Return how often a message was returned in this queue that shows so many returns.
+
+        On 4.0 to 4.2 it shows those of the quorum queue that it came from until its first return here, and the broker
+        counts these from 0 (`rabbit_fifo_client:add_delivery_count_header`, `rabbit_fifo:return_one`). More than the
+        limit are surely those.
+        """
+        return 0 if not self.is_free and self.limit is not None and shown > self.limit else shown
+
+    def is_near(self, count: int) -> bool:
+        """Whether a message has few returns left."""
+        return self.limit is not None and attending.is_near(count, self.limit)
+
+    def is_spent(self, count: int, *, goes_on: bool) -> bool:
+        """Whether a task must stop. `goes_on`: it was started again by itself; half of the returns are for people."""
+        return self.is_near(count) or (goes_on and self.limit is not None and count >= max(self.limit // 2, 1))
+
+    def why_not(self, queue: str, count: int) -> str:
+        """Say why a task stops, and what to do."""
+        return (
+            f"letters of {queue!r} were returned {count} times, and the broker ends what is returned more than "
+            f"{self.limit} times: {self.remedy}, and resume once what interrupted the task is mended"
+        )
+
+
+def returns_of(facts: Mapping[str, Any], version: tuple[int, ...]) -> Returns:
+    """Return the limits of a queue that the management API describes so; nothing: it may be a quorum queue."""
+    is_free = version >= RETURNS_FREE_SINCE
+    if facts.get("type") is None:
+        return Returns(attending.unknown_limit(version), is_free, UNKNOWN)
+    limit = delivery_limit(known := limits_of(facts), version)
+    return Returns() if limit is None else Returns(limit, is_free, attending.remedy(known, version))
+
+
+def limits_of(facts: Mapping[str, Any]) -> QueueFacts:
+    """What of the management API's answer says how many returns a queue allows; nothing: as if quorum."""
+    return attending.facts_of(facts)._replace(kind=str(facts.get("type", "quorum")))
 
 
 class Bounds(NamedTuple):
@@ -76,13 +129,22 @@ async def see_to_holding(context: TaskContext, link: Link, queue: str, *, siftin
     if kind == STREAM:
         raise Stopped(f"{queue!r} is a stream: nothing can be taken from it")
     returns = returns_of(facts, version)
-    if holding(facts, version) is Holding.ASIDE and (sifting or returns.limit == 0):
+    is_unknown = kind is None and not (returns.is_free or is_internal(context, queue))
+    if holding(facts, version) is Holding.ASIDE and (sifting or returns.limit == 0 or is_unknown):
         raise Stopped(
             f"{queue!r} counts each look as a delivery, and could end letters by it: {returns.remedy}"
-            + (", or redrive all of it, without a limit" if returns.limit != 0 else "")
+            + (", or redrive all of it, without a limit" if returns.limit != 0 and not is_unknown else "")
         )
+    if (queue, returns.limit) in context.reads.near_limit:
+        raise Stopped(f"some letters of {queue!r} are near its delivery limit of {returns.limit}: {returns.remedy}")
     own_ms = number_of(facts, "consumer-timeout")
     return Bounds(min(MOST_S, longest_s(kind, version, timeout_ms=own_ms, expires_ms=None)), returns)
+
+
+def is_internal(context: TaskContext, queue: str) -> bool:
+    """Whether the router declares the queue, and so without a delivery limit."""
+    in_force = context.in_force()
+    return context.names.is_own(queue) or is_made(queue, in_force.policies, in_force.policies_of)
 
 
 async def depth_of(context: TaskContext, queue: str) -> int:

@@ -20,7 +20,7 @@ class Counters:
     """
 
     def __init__(self, counts: Counts) -> None:
-        self.counts = Counts(sent=counts.sent, meant=counts.sent, parked=counts.parked)
+        self.counts = Counts(sent=counts.sent, meant=counts.sent)
         self.groups: Counter[tuple[str, str, str]] = Counter()
         self.stays: Counter[str] = Counter()
         self.others = 0
@@ -28,7 +28,7 @@ class Counters:
     def begin(self, expected: int, *, anew: bool) -> None:
         """Another look, at so many messages. `anew`: what was sent is forgotten too."""
         sent = 0 if anew else self.counts.sent
-        self.counts = Counts(sent=sent, meant=sent, expected=expected, parked=self.counts.parked)
+        self.counts = Counts(sent=sent, meant=sent, expected=expected)
         self.groups.clear()
         self.stays.clear()
 
@@ -47,10 +47,6 @@ class Counters:
     def sent(self) -> None:
         """A letter is settled, told, or in a dry run would be."""
         self.counts = replace(self.counts, sent=self.counts.sent + 1)
-
-    def parked(self, letters: int) -> None:
-        """So many would have been ended by the broker soon."""
-        self.counts = replace(self.counts, parked=self.counts.parked + letters)
 
     def meant(self) -> None:
         """A letter of this look is one of those that the task is about."""

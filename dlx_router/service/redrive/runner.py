@@ -160,7 +160,7 @@ class TaskRunner:
                 return
             task = self._task_log.tasks[task_id]
             if state not in AT_WORK:
-                why = task.counts.explained(doubt.explained(why, task.counts.sent, task.spec.limit))
+                why = doubt.explained(why, task.counts.sent, task.spec.limit)
             task = changed(task, state, wall_ms(), why)
             await self._store(task, context)
             if state not in AT_WORK:
@@ -189,7 +189,7 @@ class TaskRunner:
 
     async def _stop(self, task_id: str, why: str, context: TaskContext) -> None:
         task = self._task_log.tasks[task_id]
-        await self._store(changed(task, State.STOPPED, wall_ms(), task.counts.explained(why)), context)
+        await self._store(changed(task, State.STOPPED, wall_ms(), why), context)
 
     async def _store(self, task: Task, context: TaskContext) -> None:
         """The journal has it. NotLeader where we lead no more; what else keeps it from being told passes."""
@@ -213,9 +213,9 @@ class TaskRunner:
     async def _recount(self, task_id: str, context: TaskContext) -> int:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
         async with context.reading("recount") as link:
-            sent, parked = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
+            sent = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
         task = self._task_log.tasks[task_id]
-        counts = replace(task.counts, sent=max(sent, task.counts.sent), parked=max(parked, task.counts.parked))
+        counts = replace(task.counts, sent=max(sent, task.counts.sent))
         self._task_log.tasks[task_id] = replace(task, counts=counts)
         return counts.sent
 

@@ -109,6 +109,8 @@ class Tasks:
         """A task that runs. TaskError: it cannot be, or its queue is taken (Conflict); NotLeader."""
         if edit is not None:
             spec = replace(spec, edit=checked(edit).summary, limit=1)
+        elif spec.edit is not None:
+            raise TaskError("edit: POST /edits makes such a task")
         context = self._leading()
         names = context.names
         _refuse_own(names, spec.queue)
@@ -170,8 +172,7 @@ class Tasks:
             if state is State.RUNNING:
                 self._task_log.see_free(task.spec.queue, task.id)
             began = task.counts.sent if is_objected(task) else task.canary_from  # who resumes it sends another canary
-            why = "" if state is State.RUNNING else task.counts.explained("")
-            before, task = task, replace(changed(task, state, wall_ms(), why), by=by, canary_from=began)
+            before, task = task, replace(changed(task, state, wall_ms()), by=by, canary_from=began)
             try:
                 await self._task_log.store(task)
             except BaseException:

@@ -40,7 +40,6 @@ from dlx_router.service.redrive.export_stream import ExportStream
 from dlx_router.service.redrive.scan import MAX_CHANNELS, MAX_HELD, MAX_PREFETCH, Scan
 from dlx_router.service.redrive.scan_pass import HoldLimit, Others, Over, ScanPass
 from dlx_router.service.redrive.sender import WINDOW, Sender
-from dlx_router.service.redrive.spares import Near, Spares
 from dlx_router.service.redrive.target_depths import TargetDepths
 from dlx_router.telemetry.logs import Once
 from dlx_router.wire import frames
@@ -108,8 +107,7 @@ class TaskWorker:
         self._in_use: InUse
         self._sender = Sender(spec, context, self._copies, ways=self._ways, counters=self.counters, wake=self._wake.set)
         self._sender.window = 1 if attempt.is_careful else WINDOW
-        self._spares = Spares(task.id, spec, context, self._ways)
-        self._place: decoder.Place
+        self._places: dict[Consumer, decoder.Place] = {}  # of each channel, for the serials of its deliveries
 
     def halt(self, patience_s: float = PATIENCE_S) -> None:
         """End soon; what is not settled goes back, once what is on its way was waited for so long at most."""
@@ -162,7 +160,7 @@ class TaskWorker:
         """Through the queue once; None: once more."""
         expected = max(await depth_of(self._context, self.task.spec.queue), self._given_back)
         self.counters.begin(expected, anew=self._is_once)
-        self._place = place_of(self._context, self.task.spec.queue)  # tags, and so serials, begin anew
+        self._places.clear()
         self._moved |= {job.letter.id for job in self._by_id if job.letter is not None and job.batches}
         self._by_id, self._chooser.chosen = [], set(self._moved)
         self._later = False
@@ -206,9 +204,6 @@ class TaskWorker:
             if await self._is_full() or (self._sifting and self._has_held_enough(limit, now, sent)):
                 return None
             self._check_export()
-            if self._spares.are_large and self._sender.room > 0:
-                until_s = partial(self._patient_until, now)
-                self.counters.parked(await self._spares.park_staying(self._out, until_s))
             await self._rest()
 
     def _has_held_enough(self, limit: HoldLimit, now: float, sent_before: int) -> bool:
@@ -315,20 +310,10 @@ class TaskWorker:
         begun = time.monotonic()
         while self._sender.pending and self._sender.is_open and time.monotonic() < self._patient_until(begun):
             await self._rest()
-        if self._out.is_open and self._context.journal.is_working:  # the sender's channel may have been closed
-            await self._spare(partial(self._patient_until, time.monotonic()))
         self._todo.clear()
         self._given_back = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
             self._given_back = await self._scan.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
-
-    async def _spare(self, until_s: Callable[[], float]) -> None:
-        """What must not go back goes to parking, in this time; what is published and not answered may be twice."""
-        if self._spares.are_flying:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(until_s() - time.monotonic(), 0)):
-                    await self._sender.close()
-        self.counters.parked(await self._spares.park(self._out, until_s))
 
     def _patient_until(self, begun: float) -> float:
         """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
@@ -355,23 +340,26 @@ class TaskWorker:
             self.counters.unreadable()
 
     def _consider(self, delivery: frames.Delivery, consumer: Consumer) -> None:
-        is_near = self._is_near(delivery)
-        letter, envelope = decoder.read(delivery, self._place)
-        job = self._work_on(letter, envelope, consumer) if self._is_meant(letter, envelope) else None
-        if is_near:
-            self._spares.keep(Near(consumer, delivery, letter, envelope, job))
+        self._check_returns(delivery)
+        place = self._places.get(consumer)
+        if place is None:
+            place = self._places[consumer] = place_of(self._context, self.task.spec.queue)
+        letter, envelope = decoder.read(delivery, place)
+        if self._is_meant(letter, envelope):
+            self._work_on(letter, envelope, consumer)
 
-    def _is_near(self, delivery: frames.Delivery) -> bool:
-        """Whether the broker ends the letter if it goes back, or soon. Then nothing goes on by itself either."""
-        returns = self._bounds.returns
-        if not returns.are_counted:
-            return False
+    def _check_returns(self, delivery: frames.Delivery) -> None:
+        """Stop where the queue's delivery limit is too near: what is held must go back, and each return may count."""
+        returns, queue = self._bounds.returns, self.task.spec.queue
+        if returns.limit is None:
+            return
         count = returns.here(decoder.returns(delivery))
-        if returns.are_spent(count, goes_on=self._goes_on):
-            self._sender.failure = Stopped(returns.why_not(self.task.spec.queue, count))
-        return returns.is_near(count)
+        if returns.is_near(count):
+            self._context.reads.near_limit.add((queue, returns.limit))
+        if returns.is_spent(count, goes_on=self._goes_on):
+            self._sender.failure = Stopped(returns.why_not(queue, count))
 
-    def _work_on(self, letter: Letter, envelope: Envelope, consumer: Consumer) -> Job | None:
+    def _work_on(self, letter: Letter, envelope: Envelope, consumer: Consumer) -> None:
         if self.task.spec.dry_run:
             self._count(letter)
         elif self._export is not None:
@@ -383,8 +371,6 @@ class TaskWorker:
                 self._by_id.append(job)
             if self._todo.is_full:
                 self._scan.pause(paused=True)
-            return job
-        return None
 
     def _is_meant(self, letter: Letter, envelope: Envelope) -> bool:
         """Whether it goes; where not it is counted."""
