@@ -94,6 +94,12 @@ class Peek:
             self._link.drop_channel(channel.number)
             raise
 
+    def close(self) -> None:
+        """Close the channel; the next look opens another."""
+        if self._channel is not None and self._channel.number:
+            self._link.drop_channel(self._channel.number)
+        self._channel = None
+
 
 class _PeekChannel:
     """One channel of a Peek; `number` 0: it is not to be used any more. Tags count what was delivered on it."""

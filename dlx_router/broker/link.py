@@ -220,6 +220,11 @@ class Link(asyncio.Protocol):
         return str(name[0]) if isinstance(name, tuple) else ""
 
     @property
+    def version(self) -> tuple[int, ...]:
+        """Return major and minor version of the broker."""
+        return tuple(int(part) for part in str(self.server.get("version", "0")).split(".")[:2])
+
+    @property
     def is_open(self) -> bool:
         """Whether the link can be used."""
         return not self.closed.done()

@@ -63,7 +63,10 @@ class _Head:
 
 
 class Search:
-    """One search. `found` and `refused` (queue → why it could not be read) grow while it runs."""
+    """One search. `found` and `refused` (queue → why it could not be read) grow while it runs.
+
+    `is_complete`: every message that was asked for was looked at, or the queue has no more.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.found: list[Found] = []
@@ -73,6 +76,7 @@ class Search:
         self._pending: list[tuple[_Head, int, Found]] = []
         self._bytes = 0
         self._seen = 0
+        self.is_complete = False
 
     async def through(
         self, wanted: Sequence[tuple[str, int]], target: str = "", annotated: Annotated | None = None
@@ -101,6 +105,7 @@ class Search:
             before = self._seen
             quiet = FOUND_QUIET_S if self.found or not target else QUIET_S
             if not await self._connection.until(lambda: self._seen > before, within=quiet):  # noqa: B023 - awaited here
+                self.is_complete = self._bytes < MOST_BYTES and not self.refused
                 return
             for head, delivery, letter in self._pending:
                 left = ""

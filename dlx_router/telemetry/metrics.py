@@ -76,6 +76,7 @@ class Metrics:
         self.untrusted_deaths: defaultdict[str, int] = defaultdict(int)  # vhost
         self.state_quarantined: defaultdict[str, int] = defaultdict(int)  # vhost
         self.unreadable: defaultdict[str, int] = defaultdict(int)  # vhost
+        self.failed_reads: defaultdict[tuple[str, str], int] = defaultdict(int)  # vhost, queue
         self.missing_headers = 0
         self.shadowed_headers = 0
         self.journal_gaps = 0
@@ -230,6 +231,8 @@ class Exposition(Collector):
         yield _counter("background_failures", text, ("task",), _single(dict(of.background_failures)))
         text = "Messages that no AMQP 0-9-1 client can be given, moved to quarantine by AMQP 1.0."
         yield _counter("unreadable", text, ("vhost",), _single(dict(of.unreadable)))
+        text = "Deliveries that a read held as RabbitMQ ended its connection (541): each counts to the delivery limit."
+        yield _counter("read_failed_deliveries", text, ("vhost", "queue"), _capped(of.failed_reads))
         text = "Tasks of the event loop; what grows here for hours is a leak."
         yield _gauge("asyncio_tasks", text, (), {(): of.asyncio_tasks()})
         build = {(__version__, platform.python_version()): 1}

@@ -83,7 +83,7 @@ class LinkInMemory:
     """As `broker.link.Link`, as far as leases use it."""
 
     def __init__(self, queue: Queue) -> None:
-        self.server = {"version": "4.3.6"}
+        self.server, self.version = {"version": "4.3.6"}, (4, 3)
         self.is_open, self.blocked = True, False
         self.frame_max = 131_072
         self.channels: dict[int, Channel] = {}

@@ -58,13 +58,6 @@ class Stream:
                 self._journal._answered(batch, "")
 
 
-class Reads:
-    """Admits every queue; the management API says nothing of it."""
-
-    async def admit(self, _topology: Any, _queue: str) -> dict[str, Any]:
-        return {}
-
-
 @dataclass
 class Scene:
     """A queue, a leader's term, and the journal's batches."""
@@ -80,6 +73,16 @@ class Scene:
     @property
     def told(self) -> bytes:
         return b"\n".join(line for body in self.stream.bodies for line in lines(body))
+
+
+class Reads:
+    """Every queue may be read."""
+
+    async def admit(self, _topology: Any, _queue: str) -> dict[str, Any]:
+        return {}
+
+    async def require_readable(self, _topology: Any, _queue: str) -> None:
+        return None
 
 
 @asynccontextmanager

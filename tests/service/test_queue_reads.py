@@ -1,6 +1,8 @@
 """Reads of queues that the router does not own cost no message: reads × kinds of queue."""
 
+import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +13,10 @@ from dlx_router.core import attending
 from dlx_router.core.attending import QueueFacts
 from tests.cli.test_cli import in_a_process
 from tests.support.bulk import DEAD as DIED
-from tests.support.bulk import pour
+from tests.support.bulk import QUARANTINE, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.native import Native
 from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 from tests.support.vhost import Vhost
@@ -24,6 +27,7 @@ version: 1
 policies:
   - {name: one, match: "one.#", definition: {max-delivery-attempts: 1}}
 """
+UUID: Final = uuid.UUID("0102030405060708090a0b0c0d0e0f10")
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "auto-delete": {"auto_delete": True},
     "expires": {"arguments": {"x-expires": 3_600_000}},
@@ -34,6 +38,7 @@ READS: Final[dict[str, tuple[str, dict[str, Any] | None]]] = {  # path, and what
     "preview": ("tasks/preview", None),
     "import": ("queues/import", {"queue": "odd"}),
     "receive": ("queues/odd/receive", {"not_a_dead_letter_queue": True}),
+    "receive many": ("queues/odd/receive", {"not_a_dead_letter_queue": True, "max": 100, "visibility": 1}),
     "task": ("tasks", {"queue": "odd", "limit": 1, "not_a_dead_letter_queue": True}),
     "dry run": ("tasks", {"queue": "odd", "dry_run": True, "not_a_dead_letter_queue": True}),
     "export": ("tasks", {"queue": "odd", "kind": "export", "not_a_dead_letter_queue": True}),
@@ -123,6 +128,67 @@ def test_such_a_queue_is_not_attached(
         eventually(lambda: router.says_ready(503, "it is auto-delete", "it expires"), within=20)
     router.kill()
     assert consistently(lambda: (amqp.depth("one.auto"), amqp.depth("one.expires")) == (20, 20))
+
+
+@pytest.mark.parametrize("read", ["preview", "import", "receive many", "dry run"])
+def test_failed_reads_do_not_use_up_the_delivery_limit(
+    read: str, vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
+) -> None:
+    """RabbitMQ ends the connection (541) at the last message: a failed delivery of all others, if it happens again."""
+    with Native(vhost) as native:
+        amqp.queue("odd", "quorum")
+        pour(amqp, "odd", map(str, range(30)), headers=DIED)
+        router = start_router(POLICIES, INDEX_PATH=str(tmp_path / "index.db"))
+        native.publish("odd", [{"properties": {"id": UUID}, "body": b"poison"}])
+        first = asked(router, vhost, read)
+        if read == "dry run":
+            assert first.status_code == 201, first.text
+            eventually(lambda: router.metric("unreadable_total") == 1, within=60)
+            where = f"http://127.0.0.1:{router.port}/api/v1/tasks/{first.json()['id']}"
+            ask = partial(httpx.get, where, params={"vhost": vhost.name}, trust_env=False, verify=NO_TLS)
+            eventually(lambda: ask().json()["state"] == "done", within=60)
+        else:
+            assert first.status_code == 409, first.text
+            assert "541" in first.text
+        eventually(lambda: amqp.depth(QUARANTINE) == 1, within=60)
+        for _ in range(2 if read == "dry run" else 25):
+            eventually(lambda: asked(router, vhost, read).status_code < 300, within=60)
+        router.stop()
+        eventually(lambda: amqp.depth("odd") == 30, within=60)
+        bodies = [amqp.take("odd") for _ in range(30)]
+        assert {message.body for message in bodies} == {str(number).encode() for number in range(30)}
+        assert max((message.headers or {}).get("x-delivery-count", 0) for message in bodies) <= 2
+        assert native.take(QUARANTINE).body == b"poison"
+    assert "queue.unreadable" in router.output
+
+
+@pytest.mark.parametrize("read", READS)
+def test_no_queue_is_read_whose_first_message_is_near_its_limit(
+    read: str, vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
+) -> None:
+    amqp.queue("odd", "quorum", delivery_limit=5)
+    pour(amqp, "odd", ["0"], headers=DIED)
+    for _ in range(2):
+        with Client(vhost.amqp_url) as client:
+            eventually(lambda: client.get("odd"), within=20)
+    pour(amqp, "odd", ["1"], headers=DIED)
+    router = start_router(POLICIES, INDEX_PATH=str(tmp_path / "index.db"))
+    why = "failed deliver" if vhost.broker.version.startswith("4.3") else "counts"
+
+    def refused() -> str:
+        answer = asked(router, vhost, read)
+        if answer.status_code != 201:
+            return f"{answer.status_code} {answer.text}"
+        where = f"http://127.0.0.1:{router.port}/api/v1/tasks/{answer.json()['id']}"
+        ask = partial(httpx.get, where, params={"vhost": vhost.name}, trust_env=False, verify=NO_TLS)
+        eventually(lambda: ask().json()["state"] == "stopped", within=30)
+        return f"409 {ask().json()['why']}"
+
+    for _ in range(8):
+        text = refused()
+        assert text.startswith("409") or '"not_sampled":"' in text, text
+        assert why in text
+    eventually(lambda: amqp.depth("odd") == 2, within=20)
 
 
 def test_doctor_and_lint_name_them(vhost: Vhost, amqp: Client, tmp_path: Path) -> None:

@@ -259,7 +259,7 @@ def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
     return Stamps(broker_ms, props.timestamp, None if props.expiration is None else text(props.expiration))
 
 
-def returns(delivery: frames.Delivery) -> int:
+def returns(delivery: frames.Delivery | frames.Got) -> int:
     """How often the broker says that this message was returned before; only quorum queues count."""
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)

@@ -45,7 +45,7 @@ from dlx_router.service.inflight import decoder
 from dlx_router.service.leases.events import ENDED, ended_line, leased_line, removals
 from dlx_router.service.leases.holder import TROUBLE, HeldLetter, LeaseConnections, count_of, has_read_acks, key_of
 from dlx_router.service.leases.removal import remove
-from dlx_router.service.leases.scan import KnownQueues, LeaseScan, Match, QueueLimits
+from dlx_router.service.leases.scan import MARGIN, MAX_SCANNED, KnownQueues, LeaseScan, Match, QueueLimits
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.binding_facts import version_of
 from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
@@ -124,6 +124,7 @@ class LeaseTerm:
     async def receive(self, request: ReceiveRequest) -> list[Lease[HeldLetter]]:
         """Lease letters, the oldest first; none if none came in time. TaskError, NoRoom, NotLeader, TROUBLE."""
         self._require_journal()
+        await self._context.reads.require_readable(self._context.topology, request.queue)
         version = version_of(await self._connections.control())
         limits = await self._known.limits(request.queue, version, knowing=request.knowing)
         if request.visibility_s > limits.longest_s:
@@ -157,20 +158,24 @@ class LeaseTerm:
             raise NoRoom(reason)
         holder = await self._connections.channel(request.queue, limits.consumer_timeout_ms)
         leases: list[Lease[HeldLetter]] = []
-        scan = self._scans[holder] = LeaseScan(holder, request.limit, partial(self._match, request, limits, leases))
+        match, is_careful = partial(self._match, request, limits, leases), limits.fatal is not None
+        scan = self._scans[holder] = LeaseScan(holder, request.limit, match, first=1 if is_careful else request.limit)
         self._scanning[request.queue] += 1
-        is_complete = False
+        is_complete = is_crash = False
         try:
             await scan.run(until_s)
             is_complete = True
         except LinkError as error:
-            raise TaskError(_unreadable(request.queue, error)) if error.is_crash else error from None
+            if not (is_crash := error.is_crash):
+                raise
         finally:
             self._scanning[request.queue] -= 1
             self._scans.pop(holder, None)
             if not is_complete:
                 holder.drop("the scan was ended")
             self._connections.free(holder)
+        if is_crash:
+            raise await self._context.reads.crashed(request.queue, window=MAX_SCANNED, held=scan.received)
         leases = [lease for lease in leases if holder.is_open and lease.id in self.leases]
         if scan.refused is not None:
             await self.release_all(leases)
@@ -215,7 +220,11 @@ class LeaseTerm:
     ) -> Match:
         letter, envelope, delivery = held.letter, held.envelope, held.envelope.delivery
         failed = count_of(envelope, b"x-delivery-count")
-        if not is_letter(letter) or (limits.fatal is not None and failed >= limits.fatal):
+        if limits.fatal is not None and failed >= limits.fatal:
+            if leases:
+                return Match.FULL
+            raise self._context.reads.too_near(request.queue, failed, limits.fatal + MARGIN)
+        if not is_letter(letter):
             return Match.SKIP
         key = key_of(letter, envelope)
         lease_id = self._removed.redelivered_by(key, held.epoch, redelivered=delivery.redelivered)
@@ -536,14 +545,6 @@ def translated(queue: str = "") -> Iterator[None]:
         raise NotLeader(f"the broker ended it: {error}; ask again") from None
     except (*TROUBLE, TopologyError) as error:
         raise NotLeader(f"the broker is lost just now: {str(error) or 'no answer in time'}; ask again") from None
-
-
-def _unreadable(queue: str, error: LinkError) -> str:
-    return (
-        f"queue {queue!r} cannot be read: RabbitMQ crashed as it delivered a message of it, one that came by AMQP 1.0, "
-        f"say, and has no form in AMQP 0-9-1. Each further read counts as a failed delivery of the messages beside it, "
-        f"so move that message first, by a client of AMQP 1.0 ({error})"
-    )
 
 
 def _too_long(queue: str, limits: QueueLimits, over: str = "") -> str:

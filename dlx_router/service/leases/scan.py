@@ -127,9 +127,12 @@ class Match(Enum):
 
 
 class LeaseScan:
-    """`match(delivery, holder)` must not wait. `limit` letters are kept at most."""
+    """`match(delivery, holder)` must not wait. `limit` letters are kept at most, `first` are asked for at first."""
 
-    def __init__(self, holder: Holder, limit: int, match: Callable[[frames.Delivery, Holder], Match]) -> None:
+    def __init__(
+        self, holder: Holder, limit: int, match: Callable[[frames.Delivery, Holder], Match], *, first: int
+    ) -> None:
+        self._first = first
         self.kept = self.received = 0
         self.error: Exception | None = None
         self.refused: Exception | None = None  # why no letter can be chosen
@@ -149,7 +152,7 @@ class LeaseScan:
 
     async def run(self, until_s: float) -> None:
         """Run until as many are kept, all that was there is matched, or it is late. Raises what ended the channel."""
-        wanted = self._limit
+        wanted = self._first
         try:
             while True:
                 expected = self.received + wanted
@@ -162,7 +165,7 @@ class LeaseScan:
                     raise self.error
                 if is_over or self._is_enough:
                     return
-                wanted = min(2 * wanted, MAX_SCANNED - self.received)
+                wanted = min(max(2 * wanted, self._limit - self.kept), MAX_SCANNED - self.received)
         finally:
             await self._requeue()
 

@@ -103,7 +103,7 @@ def holding(facts: Mapping[str, Any], version: tuple[int, ...]) -> Holding:
 
 def version_of(link: Link) -> tuple[int, ...]:
     """Major and minor of the broker."""
-    return tuple(int(part) for part in str(link.server.get("version", "0")).split(".")[:2])
+    return link.version
 
 
 async def facts_of(context: TaskContext, queue: str) -> Mapping[str, Any]:
@@ -123,6 +123,7 @@ async def see_to_holding(context: TaskContext, link: Link, queue: str, *, siftin
     """
     try:
         facts = await context.reads.admit(context.topology, queue)
+        await context.reads.check_head(link, queue, facts)
     except ReadRefused as error:
         raise Stopped(str(error)) from None
     kind, version = facts.get("type"), version_of(link)

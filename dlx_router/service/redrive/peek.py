@@ -6,7 +6,7 @@ held unacked for the moment of the look, and given back in their order.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,8 +15,8 @@ from pamqp import commands
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link, open_link
-from dlx_router.broker.unreadable import explained
 from dlx_router.config.units import number_of
+from dlx_router.service.queue_reads import QueueReads
 from dlx_router.wire import frames
 
 MOST: Final = 65_535  # a prefetch has 16 bits
@@ -65,13 +65,25 @@ class _Peek:
 
 
 async def peek(  # noqa: PLR0913 - where, what, how many
-    host: Host, login: Login, tls: Tls | None, queue: str, kind: Kind, *, limit: int, keep: Callable[[Any], None]
+    place: tuple[Host, Login, Tls | None],
+    queue: str,
+    kind: Kind,
+    reads: QueueReads,
+    facts: Mapping[str, Any],
+    *,
+    limit: int,
+    keep: Callable[[Any], None],
 ) -> int:
-    """`keep(delivery)` for each of the first letters of the queue; → how many. Raises PeekError."""
+    """`keep(delivery)` for each of the first letters of the queue; → how many. Raises PeekError, ReadRefused.
+
+    `facts`: as `reads` admitted it.
+    """
+    host, login, tls = place
     link = await _linked(host, login, tls)
+    handler = _Peek(min(limit, MOST))
     try:
         _refuse(link, queue, kind)
-        handler = _Peek(min(limit, MOST))
+        await reads.check_head(link, queue, facts)
         channel = await link.open_channel(handler)
         await link.rpc(channel, commands.Basic.Qos(0, min(limit, MOST), False))  # noqa: FBT003 - AMQP order
         consume = frames.lenient(commands.Basic.Consume)
@@ -85,16 +97,15 @@ async def peek(  # noqa: PLR0913 - where, what, how many
         return len(handler.found[:limit])
     except (LinkError, ChannelClosed, TimeoutError) as error:
         if isinstance(error, LinkError) and error.is_crash:
-            raise PeekError(await explained((host, login, tls), queue, limit)) from None
+            raise await reads.crashed(queue, window=min(limit, MOST), held=len(handler.found)) from None
         raise PeekError(f"queue {queue!r}: {error}") from None
     finally:
         await link.close()
 
 
 def _refuse(link: Link, queue: str, kind: Kind) -> None:
-    version = tuple(int(part) for part in str(link.server.get("version", "0")).split(".")[:2])
     instead = "attach it in a policy file (attachments: - queue: …), and the router takes its letters"
-    if kind.type == "quorum" and version < COUNTS_NOT_SINCE:
+    if kind.type == "quorum" and link.version < COUNTS_NOT_SINCE:
         raise PeekError(f"queue {queue!r} is a quorum queue, and before 4.3 each look counts as a delivery; {instead}")
     if kind.type not in {"classic", "quorum"}:
         raise PeekError(f"queue {queue!r} is a {kind.type}; only classic and quorum queues can be looked into")

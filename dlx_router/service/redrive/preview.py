@@ -6,9 +6,9 @@ somebody consumes, those are messages that the consumer waits for.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from dlx_router.broker.management import ManagementError
 from dlx_router.config.units import number_of
@@ -17,7 +17,6 @@ from dlx_router.redrive.eligibility import is_letter
 from dlx_router.redrive.task import Kind as TaskKind
 from dlx_router.redrive.task import Spec, TaskError
 from dlx_router.service.inflight import decoder
-from dlx_router.service.redrive.binding_facts import facts_of
 from dlx_router.service.redrive.context import TaskContext, place_of
 from dlx_router.service.redrive.peek import Kind, PeekError, peek
 from dlx_router.wire import frames
@@ -82,8 +81,8 @@ async def living(context: TaskContext, queue: str) -> str:
 
 
 async def previewed(context: TaskContext, queue: str) -> Preview:
-    """What there is to know of a queue that exists."""
-    facts = await facts_of(context, queue)
+    """What there is to know of a queue that exists. ReadRefused."""
+    facts = await context.reads.admit(context.topology, queue)
     messages, counted = (await context.topology.censuses([queue])).get(queue, (0, 0))
     consumers = max(counted - context.leased(queue), 0)
     unacked = facts.get("messages_unacknowledged")
@@ -97,14 +96,17 @@ async def previewed(context: TaskContext, queue: str) -> Preview:
     if "type" not in facts:
         return replace(unsampled, not_sampled="the management API does not tell its type")
     try:
-        sampled, letters = await _sampled(context, queue, Kind(facts["type"], consumers), min(messages, SAMPLE))
+        sampled, letters = await _sampled(context, queue, facts, consumers, min(messages, SAMPLE))
     except PeekError as error:
         return replace(unsampled, not_sampled=str(error))
     return replace(unsampled, sampled=sampled, letters=letters)
 
 
-async def _sampled(context: TaskContext, queue: str, kind: Kind, limit: int) -> tuple[int, int]:
-    """How many of the first messages were looked at, and how many of them are letters. PeekError."""
+async def _sampled(
+    context: TaskContext, queue: str, facts: Mapping[str, Any], consumers: int, limit: int
+) -> tuple[int, int]:
+    """How many of the first messages were looked at, and how many of them are letters. PeekError, ReadRefused."""
+    kind = Kind(facts["type"], consumers)
     place = place_of(context, queue)
     are_letters: list[bool] = []
 
@@ -114,7 +116,8 @@ async def _sampled(context: TaskContext, queue: str, kind: Kind, limit: int) -> 
 
     if not limit:
         return 0, 0
-    read = await peek(context.host, context.login, context.tls, queue, kind, limit=limit, keep=keep)
+    where = context.host, context.login, context.tls
+    read = await peek(where, queue, kind, context.reads, facts, limit=limit, keep=keep)
     return read, sum(are_letters)
 
 

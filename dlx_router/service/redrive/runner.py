@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.topology import Forbidden, TopologyError
-from dlx_router.broker.unreadable import explained
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
 from dlx_router.redrive.canary import objection
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed
+from dlx_router.service.queue_reads import ReadCrashed
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.attempt import FIRST, RESUMED, TAKEN_OVER, Attempt, Doubt
 from dlx_router.service.redrive.context import Stopped, TaskContext
@@ -31,7 +31,7 @@ INTERRUPTED: Final = "interrupted: "  # how `why` of a task begins that is tried
 GIVE_BACK_S: Final = 2.0  # a channel ends a second after the last of many acks, see scan.py
 LOOK_S: Final = 1.0
 FORBIDDEN: Final = 403
-LOOKED: Final = 2000  # letters of our own queue
+LOOKED: Final = 65_535  # no look holds more letters
 FATE: Final = "its letters are in their queue"
 KEPT_S: Final = 60.0  # lines of an export that is over
 EXPORT_LOST: Final = "the router ended before the export was done; its letters are in their queue; export again"
@@ -295,15 +295,11 @@ async def _ended(running: list[asyncio.Task[None]], within_s: float) -> None:
 
 
 async def _crashed(task: Task, context: TaskContext, error: Exception) -> str:
-    """Why no second look would help, where the broker crashed as it delivered a letter; "" where it did not.
-
-    Of a queue of others the first letter alone is looked at: before RabbitMQ 4.3 a look counts as a delivery.
-    """
-    if not isinstance(error, LinkError) or not error.is_crash:
+    """Why no second look would help, where the broker crashed as it delivered a letter; "" where one may."""
+    if not isinstance(error, ReadCrashed):
         return ""
-    window = LOOKED if context.names.is_own(task.spec.queue) else 1
-    reason = await explained((context.host, context.login, context.tls), task.spec.queue, window)
-    return f"{reason}; take it out, and resume"
+    refused = await context.reads.crashed(task.spec.queue, window=LOOKED, held=error.held)
+    return "" if context.reads.is_readable(task.spec.queue) else f"{refused}; resume once it can be read"
 
 
 def _lost(task: Task) -> tuple[State, str]:

@@ -101,6 +101,7 @@ class Scan:
         self._changing: asyncio.Task[None] | None = None
         self._confirming: set[asyncio.Task[None]] = set()
         self.lost: Exception | None = None
+        self.failed = 0  # deliveries that were held as the connection ended
 
     async def start(self) -> None:
         """Consume. ChannelClosed 404: there is no such queue."""
@@ -163,7 +164,8 @@ class Scan:
         """How many channels hold messages and have no consumer any more, which a quorum queue counts all the same."""
         return sum(len(consumer) > 0 for consumer in self._consumers[:-1])
 
-    def _gone(self, _consumer: Consumer, error: Exception, _unsettled: int) -> None:
+    def _gone(self, _consumer: Consumer, error: Exception, unsettled: int) -> None:
+        self.failed += unsettled
         if not self._closing:
             self.lost = error
 

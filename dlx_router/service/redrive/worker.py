@@ -29,6 +29,7 @@ from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.job import Job
+from dlx_router.service.queue_reads import ReadCrashed
 from dlx_router.service.redrive.attempt import FIRST, Attempt
 from dlx_router.service.redrive.binding_facts import Bounds, depth_of, others_at, ready_in, see_to_holding, version_of
 from dlx_router.service.redrive.bindings import Bindings
@@ -129,6 +130,10 @@ class TaskWorker:
             self._links.append(self._out)
             try:
                 return await self._connected()
+            except LinkError as error:
+                if error.is_crash and self._link.closed.done() and self._link.closed.result() is error:
+                    raise ReadCrashed(error, self._scan.failed if hasattr(self, "_scan") else 0) from error
+                raise
             finally:
                 await self._out.close()
         finally:

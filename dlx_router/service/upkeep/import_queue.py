@@ -42,7 +42,7 @@ class Importer:
         if attendant.topology is None:
             raise PeekError(attendant.not_leading())
         try:
-            await attendant.reads.admit(attendant.topology, queue)
+            facts = await attendant.reads.admit(attendant.topology, queue)
         except TopologyError as error:
             raise PeekError(str(error)) from None
         hosts, login, tls = self._where(attendant.vhost)
@@ -56,7 +56,8 @@ class Importer:
             with contextlib.suppress(Malformed, AuditError, ValueError):
                 lines.append(self._line(delivery, place, actor, attendant, equal))
 
-        read = await peek(hosts[0], login, tls, queue, kind, limit=limit, keep=keep)
+        where = hosts[0], login, tls
+        read = await peek(where, queue, kind, attendant.reads, facts, limit=limit, keep=keep)
         return lines, read, read - len(lines)
 
     def _line(

@@ -16,6 +16,7 @@ from dlx_router.broker.management import Management
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.environment.settings import SettingsError
+from dlx_router.core.attending import QueueFacts
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
@@ -29,7 +30,7 @@ from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
 from dlx_router.service.leases.manager import VhostLeases
-from dlx_router.service.queue_reads import QueueReads
+from dlx_router.service.queue_reads import Extraction, QueueReads
 from dlx_router.service.redrive.context import Target, TaskContext
 from dlx_router.service.redrive.journal_hosts import JournalHosts
 from dlx_router.service.redrive.tasks import Tasks
@@ -96,7 +97,7 @@ class VhostRunner:
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._session_readiness = Speaker(readiness)  # by a session
         self._declare, self._management = declare, management
-        self.reads = QueueReads(vhost, names, management, readiness)
+        self.reads = QueueReads(vhost, names, management, metrics, readiness, self._extract)
         self._survey, self._lookout = survey, QueueDepths(names, management)
         self.journal = self._journal = journal
         self._watch = StateQueueWatch(vhost, names.state, readiness, self._quarantined)
@@ -414,6 +415,12 @@ class VhostRunner:
         await self._know_types()
         used = {int(resource[1]) for resource in session.provision.known if resource[0] == "rung"}
         return await self._lookout.look(topology, used)
+
+    async def _extract(self, queue: str, window: int, facts: QueueFacts) -> Extraction:
+        session, place = self._session, self._place
+        if session is None or place is None:
+            return Extraction(0, "there is no connection to the broker; ask again")
+        return await self._unreadable.extract(place, queue, window, facts, session.version)
 
     def _leading(self, topology: Topology, key: bytes) -> contextlib.AbstractAsyncContextManager[None]:
         """Whoever observes has no duties."""

@@ -14,9 +14,9 @@ from zlib import crc32
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.amqp10 import CHANNELS, NATIVE_SINCE, NotNative, connected
 from dlx_router.broker.answers import INTERNAL_ERROR, LinkError
-from dlx_router.broker.unreadable import ADVICE, Found, Search
+from dlx_router.broker.unreadable import ADVICE, Found, Search, described, first_found
 from dlx_router.config.units import number_of
-from dlx_router.core.attending import RETURNS_FREE_SINCE, Version
+from dlx_router.core.attending import RETURNS_FREE_SINCE, QueueFacts, Version, delivery_limit
 from dlx_router.core.letter import Arrival, Letter, letter_id
 from dlx_router.core.names import Names
 from dlx_router.core.words import Action, Cause
@@ -26,6 +26,7 @@ from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.decoder import text
+from dlx_router.service.queue_reads import Extraction
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -36,6 +37,7 @@ WINDOW: Final = 2000
 MOST_WIDE: Final = 2
 LEAST_LIMIT: Final = 4  # a return by the 541, two by wide looks, and one that is left
 LOOKED_LIMIT: Final = 2  # a return by the 541, and one by a look: what is returned more often is deleted
+BY_HAND: Final = "take it out with an AMQP 1.0 client, or purge the queue"
 FRUITLESS: Final = 3  # searches in a row; after them one a minute
 RARELY_S: Final = 60.0
 
@@ -138,6 +140,45 @@ class UnreadableHead:
         self._report([suspect.queue for suspect in suspects], culprits, refused)
         return any(not culprit.left for culprit in culprits)
 
+    async def extract(self, place: Place, queue: str, window: int, facts: QueueFacts, version: Version) -> Extraction:
+        """Move what AMQP 0-9-1 cannot carry out of the first messages of a queue on which a read failed.
+
+        Where each look is a return (before 4.3), the first message is looked at, and all of them only if they survive.
+        """
+        if queue == self._names.quarantine:
+            there = await first_found(place, [(queue, window)])
+            return Extraction(0, described(there[0]) if there else "")
+        windows = self._windows(queue, window, facts, version)
+        culprits: list[Found] = []
+        refused: dict[str, str] = {}
+        is_complete = False
+        try:
+            for some in windows:
+                is_complete = await self._look_at([(queue, some)], place, culprits, refused)
+                if culprits:
+                    break
+        except NotNative:
+            return Extraction(0, f"this RabbitMQ has no AMQP 1.0, by which the router could take it out; {BY_HAND}")
+        except LinkError as error:
+            refused[queue] = str(error)
+        moved = [culprit for culprit in culprits if not culprit.left]
+        if moved:
+            self._note_moved(moved)
+        left = [f"message {culprit.number} cannot be moved: {culprit.left}" for culprit in culprits if culprit.left]
+        left += [f"it could not be searched by AMQP 1.0: {why}" for why in refused.values()]
+        if not left and not (is_complete and (moved or windows[-1:] == [window])):
+            left = ["the search did not come to the end, and is repeated after a minute"]
+        return Extraction(len(moved), f"{left[0]}; {BY_HAND}" if left else "")
+
+    def _windows(self, queue: str, window: int, facts: QueueFacts, version: Version) -> list[int]:
+        """How many first messages are looked at, one look after the other."""
+        if facts.kind != "quorum" or version >= RETURNS_FREE_SINCE or self._names.is_own(queue):
+            return [window]
+        limit = delivery_limit(facts, version)
+        if limit is None or limit >= LEAST_LIMIT:
+            return [1, window]
+        return [1] if limit >= LOOKED_LIMIT else []
+
     def _is_time(self) -> bool:
         return self._fruitless < FRUITLESS or time.monotonic() - self._searched_s > RARELY_S
 
@@ -150,7 +191,8 @@ class UnreadableHead:
 
     async def _look_at(
         self, wanted: Sequence[tuple[str, int]], place: Place, culprits: list[Found], refused: dict[str, str]
-    ) -> None:
+    ) -> bool:
+        """Return whether all that is wanted was looked at."""
         host, login, tls = place
         connection = await connected(host, login, tls=tls)
         search = Search(connection)
@@ -162,6 +204,7 @@ class UnreadableHead:
             for culprit in search.found:
                 self._record(culprit)
             await connection.close()
+        return search.is_complete
 
     # -- what is told -------------------------------------------------------------------------------------------
 
@@ -218,7 +261,7 @@ class UnreadableHead:
         )
 
     def _report(self, suspects: Sequence[str], culprits: Sequence[Found], refused: dict[str, str]) -> None:
-        key, where = f"unreadable {self._vhost}", f"vhost {self._vhost!r}"
+        where = f"vhost {self._vhost!r}"
         stays = [
             f"message {culprit.number} of queue {culprit.queue!r}: {_cause(culprit)}; {culprit.left}"
             for culprit in culprits
@@ -227,13 +270,7 @@ class UnreadableHead:
         moved = [culprit for culprit in culprits if not culprit.left]
         if moved:
             self._fruitless = 0
-            last, moved_now = moved[-1], number_of(self._moved, "message")
-            self._readiness.note(
-                key,
-                f"{where}: {moved_now} moved to {self._names.quarantine} by AMQP 1.0, the last one "
-                f"of queue {last.queue!r}, because RabbitMQ crashes where it hands them to an AMQP 0-9-1 "
-                f"client: {last.cause}; {ADVICE}",
-            )
+            self._note_moved(moved)
         else:
             self._fruitless += 1
         if stays:
@@ -245,6 +282,15 @@ class UnreadableHead:
                 f"{where}: RabbitMQ crashed (541) while it served this router, and no message at the head of {looked} "
                 f"is known to cause that{not_read}; the broker's log says more"
             )
+
+    def _note_moved(self, moved: Sequence[Found]) -> None:
+        last, moved_now = moved[-1], number_of(self._moved, "message")
+        self._readiness.note(
+            f"unreadable {self._vhost}",
+            f"vhost {self._vhost!r}: {moved_now} moved to {self._names.quarantine} by AMQP 1.0, the last one "
+            f"of queue {last.queue!r}, because RabbitMQ crashes where it hands them to an AMQP 0-9-1 "
+            f"client: {last.cause}; {ADVICE}",
+        )
 
 
 def _cause(culprit: Found) -> str:

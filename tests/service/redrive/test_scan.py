@@ -268,11 +268,15 @@ async def test_a_look_does_not_end_by_its_time_over_copies_that_are_on_their_way
 async def test_a_look_ends_before_the_broker_ends_its_consumer(
     version: str, arguments: dict[str, int], most_s: float
 ) -> None:
-    async def facts(_topology: object, _queue: str) -> dict[str, Any]:
+    async def admit(_topology: object, _queue: str) -> dict[str, Any]:
         return {"type": "quorum", "arguments": arguments}
 
-    context: Any = SimpleNamespace(reads=SimpleNamespace(admit=facts, near_limit=set()), topology=None)
-    link: Any = SimpleNamespace(server={"version": version})
+    async def check_head(_link: object, _queue: str, _facts: object) -> None:
+        return None
+
+    reads = SimpleNamespace(admit=admit, check_head=check_head, near_limit=set())
+    context: Any = SimpleNamespace(reads=reads, topology=None)
+    link: Any = SimpleNamespace(version=tuple(map(int, version.split(".")[:2])))
     assert (await see_to_holding(context, link, "DLQ", sifting=True)).most_s == most_s
     limit = HoldLimit(10, 0, 1000.0, paced=False, most_s=most_s)
     assert [limit.is_spent(1000.0 + most_s), limit.is_spent(1001.0 + most_s)] == [False, True]

@@ -44,7 +44,7 @@ class _Room:
     def __init__(self) -> None:
         parts, self.readiness = Parts({}), Readiness()
         self.readiness.clear("start")
-        reads = QueueReads("/", NAMES, None, self.readiness)
+        reads = cast("QueueReads", None)
         self.setting = Setting((), NAMES, None, self.readiness, reads, 100, lambda _: False, declare=True, shared=False)
         self.session = session = Session(
             host=HOST,
