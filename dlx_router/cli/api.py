@@ -87,7 +87,7 @@ class Api:
         lacks = document.get("missing")
         for vhost, why in lacks.items() if isinstance(lacks, dict) else ():
             if vhost not in self._missing:
-                output.warn(f"vhost {vhost} is not in it: {why}", ids=[vhost])
+                output.warn(f"vhost {vhost} is not in it: {why}")
             self._missing.add(vhost)
         return document
 

@@ -45,7 +45,7 @@ def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
     except OSError as error:
         output.warn(f"{to}: {error.strerror}; say --to FILE")
         return output.WRONG_USE
-    output.say(f"{to}: {', '.join(files)}", ids=[str(to)])
+    output.say(f"{to}: {', '.join(files)}")
     return output.OK
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from dlx_router.cli import names, output
-from dlx_router.cli.layout import Id, Number, Sentence
 from dlx_router.cli.letters import Json, Queue, Url, Vhost, reach, where
+from dlx_router.cli.output import Id, Number
 from dlx_router.cli.timestamps import ago, moment_ms, shown
 from dlx_router.config.units import duration_ms
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -14,7 +14,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 app = typer.Typer(help="Letters that died of the same thing: see, ignore, resolve, note.", invoke_without_command=True)
 
 _COLUMNS: Final = (
-    Id("id"), Id("failed queue"), "reason", "state", Number("lying"), Number("deaths"), "last", Sentence("error"),
+    Id("id"), Id("failed queue"), "reason", "state", Number("lying"), Number("deaths"), "last", "error",
 )  # fmt: skip
 _LYING: Final = (Id("lies at"), Id("vhost"), Number("index"), Number("queue"), Number("drift"), "looked")
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -85,8 +85,8 @@ def show(group: GroupId, url: Url = None, as_json: Json = False) -> None:  # noq
     if as_json:
         output.as_json(answer)
         return
-    output.say(f"Group {group}: {_state(answer)}", ids=[group])
-    output.facts(_facts(answer), ids=[answer["failed_queue"], answer["vhost"]])
+    output.say(f"Group {group}: {_state(answer)}")
+    output.facts(_facts(answer))
 
 
 @app.command()

@@ -29,4 +29,4 @@ def comment(
         return
     last = answer["comments"][-1:]
     at = f", {shown(last[0]['ts_ms'])} by {last[0]['actor']}" if last else ""
-    output.say(f"{letter}: noted{at}", ids=[letter])
+    output.say(f"{letter}: noted{at}")

@@ -12,7 +12,6 @@ _NOTED: Final = "noted"
 _SIGNS: Final = {
     "retried": "↻", "held": "‖", "released": "→", "redriven": "⇒", "dead_lettered": "✝", "edited": "✎", _NOTED: "✍",
 }  # fmt: skip
-_NAMES: Final = ("id", "failed_queue", "group", "message_id", "exchange", "routing_key", "redrive_id", "policy")
 _MAX_LINES: Final = 200
 _HELPED: Final = {
     "recovered": "yes: nothing was heard of it since it was given back",
@@ -23,12 +22,6 @@ _HELPED: Final = {
 def drawn(letter: Mapping[str, Any]) -> Iterator[str]:
     """The lines of a letter; none of them commands the terminal that shows it."""
     return map(printable, _lines(letter))
-
-
-def names_in(letter: Mapping[str, Any]) -> Iterator[str]:
-    """What somebody may copy from the drawing: ids, and names of queues and exchanges."""
-    for step in (letter, letter["target"] or {}, *letter["journey"]):
-        yield from (str(step[name]) for name in _NAMES if step.get(name))
 
 
 def _lines(letter: Mapping[str, Any]) -> Iterator[str]:

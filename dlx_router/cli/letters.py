@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from dlx_router.cli import names, output
-from dlx_router.cli.layout import Id, Number
-from dlx_router.cli.letter_history import drawn, names_in
+from dlx_router.cli.letter_history import drawn
+from dlx_router.cli.output import Id, Number
 from dlx_router.cli.timestamps import ago, moment_ms, shown
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def show(
         output.as_json(letters)
         return
     for entry in letters:
-        output.say(*drawn(entry), ids=[*names_in(entry)], hang=None)
+        output.say(*drawn(entry))
 
 
 @app.command()
@@ -180,7 +180,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
                 file.write(f"{json.dumps(letter, separators=(',', ':'))}\n")
                 count += 1
     if to is not None:
-        output.warn(f"{output.number(count, 'letter')} → {to}", ids=[str(to)])
+        output.warn(f"{output.number(count, 'letter')} → {to}")
 
 
 def _none_of(**given: Any) -> None:  # noqa: ANN401 - of any option

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from dlx_router.cli import (
     console,
-    examples,
     groups,
     letter_comments,
     letters,
@@ -39,7 +39,23 @@ ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "
 _UsageError: Any = typer.BadParameter.__bases__[0]  # typer brings a click of its own
 
 
-class _InOrder(examples.Group):
+class _Group(TyperGroup):
+    """A group whose help shows the whole first sentence about each command."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer brings a click of its own
+        """Names of commands with their sentences."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, command.get_short_help_str(500))
+                    for name, command in commands.items()
+                    if command and not command.hidden
+                ]
+            )
+
+
+class _InOrder(_Group):
     """The help lists commands as ORDER has them, others behind; a word that is none gets an answer that helps."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer brings a click of its own
@@ -250,4 +266,5 @@ def run(context: typer.Context) -> None:
     command.app(context.args)
 
 
-examples.attach(app)
+for group in (*app.registered_groups, *archive_commands.app.registered_groups):
+    group.cls = _Group

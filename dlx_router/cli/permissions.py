@@ -120,11 +120,9 @@ def _print(grants: Sequence[Grant], users: tuple[User, User | None], settings: S
     ]
     for recipe in recipes:
         _warn(recipe.warnings)
-        output.script(*recipe.lines)
+        output.say(*recipe.lines)
     if purpose is Purpose.DESTROY:
-        output.script(
-            "# the same user in AMQP_URL, which tells how full queues are; --drain runs a router: --for run too"
-        )
+        output.say("# the same user in AMQP_URL, which tells how full queues are; --drain runs a router: --for run too")
     order = [*Right]
     for grant in grants:
         output.say(f"\nWhat for, in vhost {grant.vhost}:")

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,6 @@ from dlx_router.core.policy import PolicySet
 from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning import apply_plan, plan_text, removal
 from dlx_router.provisioning.adopt import adopted
-from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.plan import Plan, as_rows, changes
 from dlx_router.provisioning.removal import Remains
 from dlx_router.provisioning.steps import Step
@@ -176,7 +175,7 @@ class _Outcome(NamedTuple):
 
 def _say_done(outcome: _Outcome) -> None:
     if outcome.steps is not None:
-        output.say(plan_text.done(outcome.plan, outcome.steps), ids=[*_names_in([outcome.plan])])
+        output.say(plan_text.done(outcome.plan, outcome.steps))
 
 
 async def _applied(site: Site, seen: Plan, *, yes: bool, is_shown: bool) -> _Outcome:
@@ -186,12 +185,12 @@ async def _applied(site: Site, seen: Plan, *, yes: bool, is_shown: bool) -> _Out
     """
     asks = not yes and _is_asked()
     if asks and seen.steps and not is_shown and not seen.is_refused:
-        output.warn(plan_text.text(seen), ids=[*_names_in([seen])])
+        output.warn(plan_text.text(seen))
     while not seen.is_refused and not (asks and seen.steps and not _is_confirmed(seen)):
         now = await site.known_plan(seen.vhost)  # others were planned, or somebody thought about it meanwhile
         is_same = changes(now) == changes(seen)
         if now.is_refused or not is_same:
-            output.warn(f"the broker changed meanwhile; now\n{plan_text.text(now)}", ids=[*_names_in([now])])
+            output.warn(f"the broker changed meanwhile; now\n{plan_text.text(now)}")
         if not now.is_refused and (is_same or not asks):
             return await _taken(site, now)
         seen = now
@@ -211,7 +210,7 @@ async def _taken(site: Site, vhost_plan: Plan) -> _Outcome:
         site.refused.setdefault(vhost, {}).update(applied.refused)
         vhost_plan = await site.known_plan(vhost)
         if vhost_plan.is_refused:
-            output.warn(plan_text.text(vhost_plan), ids=[*_names_in([vhost_plan])])
+            output.warn(plan_text.text(vhost_plan))
             return _Outcome(vhost_plan, steps)
 
 
@@ -366,20 +365,10 @@ def _stopped(now: Remains, removed: str) -> int:
     return output.FINDINGS
 
 
-def _names_in(plans: Iterable[Plan]) -> Iterator[str]:
-    """What stays whole in a narrow terminal."""
-    for plan in plans:
-        yield plan.vhost
-        for step in plan.steps:
-            yield from step.name.split(" → ")
-            if isinstance(step.thing, Written):
-                yield from (step.thing.rule.pattern, *step.thing.queues)
-
-
 def _print(plans: Sequence[Plan], *, as_json: bool, taken: Sequence[Sequence[Step] | None] = ()) -> None:
     """`taken`: the steps that apply has made, of each plan."""
     if not as_json:
-        output.say("\n\n".join(map(plan_text.text, plans)), ids=[*_names_in(plans)])
+        output.say("\n\n".join(map(plan_text.text, plans)))
         return
     rows: list[dict[str, Any]] = [
         {
@@ -398,5 +387,4 @@ def _print_removal(by_vhost: Sequence[Remains], *, as_json: bool) -> None:
     if as_json:
         output.as_json({"vhosts": [remains.as_row() for remains in by_vhost]})
     else:
-        names = [name for remains in by_vhost for name in (*remains.policies, *remains.exchanges, *remains.queues)]
-        output.say("\n\n".join(map(plan_text.removal, by_vhost)), ids=names)
+        output.say("\n\n".join(map(plan_text.removal, by_vhost)))

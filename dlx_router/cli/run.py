@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlx_router.cli import examples, output
+from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError, default_text, option, variable
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ _run.__signature__ = inspect.Signature(_parameters)  # type: ignore[attr-defined
 _run.__annotations__ = {parameter.name: parameter.annotation for parameter in _parameters}
 
 _app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-_app.command(name="run", cls=examples.Command)(_run)
+_app.command(name="run")(_run)
 
 
 def app(arguments: list[str]) -> None:

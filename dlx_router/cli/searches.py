@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from dlx_router.cli import names, output
-from dlx_router.cli.layout import Id, Sentence
 from dlx_router.cli.letters import Json, Url, Vhost, reach
+from dlx_router.cli.output import Id
 from dlx_router.cli.timestamps import ago, moment_ms, shown
 
 app = typer.Typer(help="Searches that people saved: see, save, delete.", invoke_without_command=True)
 
-_COLUMNS: Final = ("name", "of", Id("vhost"), "by", "saved", Sentence("filter"))
+_COLUMNS: Final = ("name", "of", Id("vhost"), "by", "saved", "filter")
 _VHOST: Final = typer.Option(help="In whose journal it is kept.", autocompletion=names.vhosts)
 Name = Annotated[str, typer.Argument(help="What people find it by.")]
 
@@ -44,9 +44,7 @@ def every(
     if not searches:
         output.say("No saved searches.")
         return
-    output.table(
-        _COLUMNS, [_row(search) for search in searches], ids=[word for search in searches for word in _names(search)]
-    )
+    output.table(_COLUMNS, [_row(search) for search in searches])
 
 
 def _row(search: dict[str, Any]) -> tuple[str, ...]:
@@ -58,11 +56,6 @@ def _row(search: dict[str, Any]) -> tuple[str, ...]:
         ago(search["saved_ms"]),
         _words(search["filter"]),
     )
-
-
-def _names(search: dict[str, Any]) -> list[str]:
-    """What stays whole, however narrow the terminal."""
-    return [value for value in search["filter"].values() if isinstance(value, str)]
 
 
 def _words(given: dict[str, Any]) -> str:
@@ -90,7 +83,7 @@ def save(
     if as_json:
         output.as_json(made)
     else:
-        output.say(f"{made['name']}: {_words(made['filter'])}", ids=_names(made))
+        output.say(f"{made['name']}: {_words(made['filter'])}")
 
 
 def _field(text: str) -> tuple[str, str | int]:

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from dlx_router.cli import output
-from dlx_router.cli.layout import Id, Sentence
 from dlx_router.cli.letters import Json, Url, reach
+from dlx_router.cli.output import Id
 from dlx_router.cli.timestamps import lasting, second
 from dlx_router.core.audit_details import audit_details, task_of
 from dlx_router.core.printable import plain
 
 MOST: Final = 500  # audits that the API gives at once
 _VHOSTS: Final = (Id("vhost"), "leads", "journal", "index")
-_AUDITS: Final = ("when", "who", "action", Id("vhost"), Sentence("what"))
+_AUDITS: Final = ("when", "who", "action", Id("vhost"), "what")
 _DONE: Final = "webhook.done"
 
 
@@ -40,7 +40,7 @@ def _print(
     policies: Mapping[str, Any] | None,
 ) -> None:
     who = "" if answer is None else f", {answer['router_id']}, dlx-router {answer['version']}"
-    output.say(f"{'ready' if readiness['ready'] else 'NOT READY'}: {address}{who}", ids=[address])
+    output.say(f"{'ready' if readiness['ready'] else 'NOT READY'}: {address}{who}")
     lines = [
         *(("why not", reason) for reason in readiness["reasons"]),
         *(("note", note) for note in readiness["notes"]),
@@ -109,9 +109,8 @@ def audits(
     if not shown:
         output.say("No audits.")
         return
-    names = [value for entry in shown for value in _details(entry).values() if isinstance(value, str)]
     rows = [(second(entry["ts_ms"]), *_who(entry), entry["vhost"], _what(entry)) for entry in shown]
-    output.table(_AUDITS, rows, ids=names)
+    output.table(_AUDITS, rows)
 
 
 def turning_points(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -6,11 +6,11 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.cli.groups import GroupId, Yes
-from dlx_router.cli.layout import Id, Sentence
 from dlx_router.cli.letters import Json, Url, reach
+from dlx_router.cli.output import Id
 from dlx_router.cli.timestamps import ago
 
-_COLUMNS: Final = (Id("group"), Id("queue"), Id("vhost"), "by", "shared", "error", Sentence("note"))
+_COLUMNS: Final = (Id("group"), Id("queue"), Id("vhost"), "by", "shared", "error", "note")
 
 
 def share(
@@ -33,7 +33,7 @@ def share(
         output.as_json(made)
         return
     link = made["url"] if made["url"] != made["path"] else f"{api.address}{made['path']}"
-    output.say(link, ids=[link])
+    output.say(link)
 
 
 def unshare(

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dlx_router.cli import output
-from dlx_router.cli.layout import Id, Number, Sentence
+from dlx_router.cli.output import Id, Number
 from dlx_router.cli.timestamps import ago, lasting, shown
 
 _IDS: Final = 3
 _ACTIVE: Final = frozenset({"running", "watching", "paused"})
 COLUMNS: Final = (
     Id("task"), "state", Id("queue"), "kind", Number("sent"), Number("stays"), Number("came back"), Number("meant"),
-    "started", "by", "rate", Sentence("which"), Sentence("why"),
+    "started", "by", "rate", "which", "why",
 )  # fmt: skip
 _GROUPS: Final = (Id("group"), Id("failed queue"), "reason", Number("letters"))
 
@@ -97,8 +97,7 @@ def print_task(task: Any, *, as_json: bool) -> None:  # noqa: ANN401 - JSON
         output.as_json(task)
         return
     spec, counts = task["spec"], task["counts"]
-    names = [spec["queue"], *(spec["to"] or {}).values(), *spec["ids"]]
-    output.say(f"Task {task['id']} is {task['state']}: {_kind(spec)} of queue {spec['queue']}", ids=names)
+    output.say(f"Task {task['id']} is {task['state']}: {_kind(spec)} of queue {spec['queue']}")
     went = "would go" if spec["dry_run"] else {"discard": "deleted", "park": "parked"}.get(spec["kind"], "sent")
     passed = ", passed" if task["canary_passed"] else ""
     odd = {"no letters": counts["not_letters"], "unreadable": counts["unreadable"]}
@@ -118,7 +117,7 @@ def print_task(task: Any, *, as_json: bool) -> None:  # noqa: ANN401 - JSON
         ("came back", "" if task.get("came_back") is None else str(task["came_back"])),
         ("why", task["why"]),
     )
-    output.facts(facts, ids=names)
+    output.facts(facts)
     if task["groups"]:
         output.say("")
         rows = [

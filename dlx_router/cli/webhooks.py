@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlx_router.cli import output
-from dlx_router.cli.layout import Id, Number, Sentence
+from dlx_router.cli.output import Id, Number
 
 if TYPE_CHECKING:
     from dlx_router.config.environment.settings import Settings
@@ -79,7 +79,7 @@ def _print(endpoints: "list[Endpoint]", answers: "list[Answer]", *, as_json: boo
         )
         return
     rows = [(to.name, to.host, to.format, _result(answer), _took(answer), answer.text) for to, answer in pairs]
-    output.table((Id("webhook"), Id("host"), "format", "came back", Number("took"), Sentence("it says")), rows)
+    output.table((Id("webhook"), Id("host"), "format", "came back", Number("took"), "it says"), rows)
 
 
 def _took(answer: "Answer") -> str:

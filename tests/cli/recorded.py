@@ -88,6 +88,9 @@ def rule(key: str, value: str, line: int) -> dict[str, str]:
 
 
 WHOLE: Final = letter(
+    serial=0,
+    copies=0,
+    parked=None,
     journey=[
         step(
             "retried",

@@ -27,7 +27,6 @@ from dlx_router.cli import output
 from dlx_router.cli.doctor import broker_checks, diagnosis
 from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
 from dlx_router.cli.groups import unverified
-from dlx_router.cli.layout import Sentence
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.core.names import Names
@@ -330,4 +329,4 @@ def _print(findings: Sequence[Diagnosis], *, as_json: bool) -> None:
         output.as_json([asdict(finding) for finding in findings])
         return
     rows = [(finding.level.value, finding.check, finding.found, finding.fix) for finding in findings]
-    output.table(("", "check", "found", Sentence("fix")), rows)
+    output.table(("", "check", "found", "fix"), rows)

@@ -59,11 +59,11 @@ def run(where: Where, policies: Path, *, queues: Sequence[str], prices: Prices, 
     if as_json:
         output.as_json(document(answer))
     elif out is not None:
-        output.say(*_lines(answer), ids=[advice.queue for advice in answer.found])
+        output.say(*_lines(answer))
     else:
         print(answer.proposal.text, end="")
     for queue, why in answer.proposal.left:
-        output.warn(f"not written, {queue}: {why}", ids=[queue])
+        output.warn(f"not written, {queue}: {why}")
     return output.FINDINGS if answer.proposal.advice else output.OK
 
 

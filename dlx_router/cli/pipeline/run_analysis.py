@@ -154,7 +154,7 @@ def dry_run(where: Where, choice: Choice, *, is_move: bool, as_json: bool) -> in
         return output.OK
     for row in rows:
         bodies = f"{row.with_body:>8} of {row.letters} {row.kind}"
-        output.say(f"{bodies}  {row.failed_queue}  {row.reason}  {row.fingerprint}", ids=[row.failed_queue])
+        output.say(f"{bodies}  {row.failed_queue}  {row.reason}  {row.fingerprint}")
     would_go = output.number(sum(row.with_body for row in rows), "letter")
     vhosts = ", ".join(sorted({repr(row.vhost) for row in rows})) or "none"
     until = _moment(known_until(events, where.archive))

@@ -26,7 +26,7 @@ def groups(archive: Path, since: str | None, queue: str | None, *, hours: bool, 
         output.as_json(rows)
     else:
         lines = [*map(_hour if hours else _group, rows)] or ["no letter died in this time: see --since"]
-        output.say(*lines, ids=[row["failed_queue"] for row in rows])
+        output.say(*lines)
     for loss in accepted(Archive(archive), first):
         output.warn(f"not counted here: {loss}")
     return output.OK

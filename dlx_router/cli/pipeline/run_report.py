@@ -48,7 +48,7 @@ def report(  # noqa: PLR0913 - options
     except OSError as error:
         return output.wrong_use(f"--out {out}: {error.strerror}; name a file that can be written")
     letters, groups = output.number(data.total("letters"), "letter"), output.number(data.count("groups"), "group")
-    output.say(f"{out}: {letters}, {groups}, {output.number(len(data.advice), 'queue')} judged", ids=[str(out)])
+    output.say(f"{out}: {letters}, {groups}, {output.number(len(data.advice), 'queue')} judged")
     return output.OK
 
 

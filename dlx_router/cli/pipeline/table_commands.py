@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dlx_router.cli import output
-from dlx_router.cli.layout import Id, Number
+from dlx_router.cli.output import Id, Number
 from dlx_router.cli.pipeline.archive_commands import ARCHIVE, guarded, path_given
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dlx_router.cli import output
-from dlx_router.cli.layout import Id, Number
+from dlx_router.cli.output import Id, Number
 from dlx_router.config.environment import prefix
 from dlx_router.config.environment.prefix import PrefixError
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
@@ -121,14 +121,13 @@ def _rows(keys: Sequence[Change]) -> list[dict[str, str]]:
 
 
 def _print(difference: Diff, was: Side, now: Side, vhost: str) -> None:
-    ids = [was.title, now.title]
-    output.say(f"{was.title} → {now.title}", ids=ids)
+    output.say(f"{was.title} → {now.title}")
     output.say(*_notes(difference, was, now, vhost))
     for policy in difference.policies:
-        output.say("", f"Policy {policy.name}: {policy.change}", ids=[policy.name])
+        output.say("", f"Policy {policy.name}: {policy.change}")
         _print_keys(policy.keys)
     for queue in difference.queues:
-        output.say("", _heading(queue), ids=[queue.queue])
+        output.say("", _heading(queue))
         _print_keys(queue.keys)
     if difference.sources:
         output.say("", "Attachments and delayed exchanges:")

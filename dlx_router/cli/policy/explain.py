@@ -69,12 +69,12 @@ def run(asked: Question, folder: Path, *, as_json: bool = False) -> int:
     if as_json:
         output.as_json({**answer, "notes": notes})
         return output.OK
-    output.say(*notes, *queue_type_notes.left_out(_explanation(loaded.policies, asked).left_out), ids=[asked.queue])
+    output.say(*notes, *queue_type_notes.left_out(_explanation(loaded.policies, asked).left_out))
     if answer["policies"]:
         _print(answer, asked)
     elif not is_delayed:
         text = f"No policy names queue {asked.queue} in vhost {asked.vhost}: its letters are parked (no_policy)."
-        output.say(text, ids=[asked.queue])
+        output.say(text)
     return output.OK
 
 
@@ -152,7 +152,7 @@ def document(policies: PolicySet, asked: Question) -> dict[str, Any]:
 def _print(answer: Mapping[str, Any], asked: Question) -> None:
     which = f"{asked.vhost}{f', {asked.reason}' if asked.reason else ''}"
     by = f"policies {', '.join(answer['policies'])} (revision {answer['revision']})"
-    output.say(f"Queue {asked.queue} in vhost {which}: {by}", "", ids=[asked.queue])
+    output.say(f"Queue {asked.queue} in vhost {which}: {by}", "")
     overlays = [(f"on {row['reason']}: {row['key']}", row["value"], row["set_by"]) for row in answer["on"]]
     keys = [(row["key"], row["value"], row["set_by"]) for row in answer["keys"]]
     _print_keys([*keys, *overlays])
