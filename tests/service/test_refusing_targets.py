@@ -126,6 +126,30 @@ def test_a_small_target_gets_what_it_takes_and_the_rest_is_noted(amqp: Client, s
     assert amqp.depth(PARKING) == 0
 
 
+def test_the_limit_counts_the_dead_letter_queues_that_exist(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+    """It counted those that a session had created: after each restart there could be as many more."""
+    policy = '{version: 1, policies: [{name: w, match: "work.#", definition: {max-delivery-attempts: 1}}]}'
+    router = start_router(policy, MAX_DEAD_LETTER_QUEUES="2")
+    for at in range(2):
+        pour(amqp, dying_queue(amqp, f"work.{at}"), ["letter"])
+        amqp.take(f"DLQ.work.{at}")
+    router.stop()
+    router.start()
+    for at in range(4):
+        pour(amqp, dying_queue(amqp, f"work.{at}"), ["letter"])
+    assert _parked(amqp, 2) == {"unroutable": 2}
+    assert [queue for queue in vhost.queues() if queue.startswith("DLQ.")] == ["DLQ.work.0", "DLQ.work.1"]
+    for at in range(2):
+        assert amqp.take(f"DLQ.work.{at}").body == b"letter"
+    amqp.channel.queue_delete("DLQ.work.0")
+
+    def there_is_room() -> bool:
+        pour(amqp, "work.2", ["letter"])
+        return amqp.exists("DLQ.work.2")
+
+    eventually(there_is_room, within=60, every=1)
+
+
 class _user:  # noqa: N801 - read as a function
     """A user with all rights but those to write elsewhere, as long as this context lasts."""
 

@@ -30,6 +30,8 @@ from dlx_router.telemetry.readiness import Readiness
 
 ABSENT_S: Final = 5.0
 WITHIN_S: Final = 15.0
+COUNT_S: Final = 10.0  # between two looks at which dead-letter queues there are
+SURELY_S: Final = 60.0  # since a queue was asked for; it may be made later
 AT_ONCE: Final = 32  # checks: each is a channel, and hundreds at once would all be too late
 # Resolved to this where the default exchange leads to the queue: exclusive queues cannot be bound by others.
 PLAIN: Final = ""
@@ -73,8 +75,50 @@ class Idle(Protocol):
         """Once all that was published before has its answer; False where that takes too long."""
 
 
+class CreatedQueues:
+    """The dead-letter queues that were created, by this router or another; known for as long as the router runs.
+
+    Without the management API they are those that this router asked for.
+    """
+
+    def __init__(self) -> None:
+        self._asked_s: dict[str, float] = {}
+        self._counting = asyncio.Lock()
+        self._counted_s = -COUNT_S
+
+    def __len__(self) -> int:
+        return len(self._asked_s)
+
+    def __contains__(self, queue: str) -> bool:
+        return queue in self._asked_s
+
+    def add(self, queue: str) -> None:
+        """It is about to be created."""
+        self._asked_s[queue] = time.monotonic()
+
+    def discard(self, queue: str) -> None:
+        """It is not there."""
+        self._asked_s.pop(queue, None)
+
+    async def count(self, listed: Callable[[], Awaitable[frozenset[str] | None]]) -> None:
+        """Look which there are, unless that was done just now. `listed`: None where nobody can say."""
+        async with self._counting:
+            if time.monotonic() - self._counted_s < COUNT_S:
+                return
+            names, self._counted_s = await listed(), time.monotonic()
+            if names is not None:
+                since_s = time.monotonic() - SURELY_S
+                late = {name: asked_s for name, asked_s in self._asked_s.items() if asked_s > since_s}
+                self._asked_s = dict.fromkeys(names, 0.0) | late
+
+
 async def unknown(_queue: str) -> str | None:
     """Nobody can say of what type the queue is."""
+    return None
+
+
+async def unlisted() -> frozenset[str] | None:
+    """Nobody can say which queues there are."""
     return None
 
 
@@ -97,6 +141,8 @@ class TargetResources:
         refusals: RefusingQueues | None = None,
         idle: Idle | None = None,
         was_there: Bounded[Resource, str] | None = None,
+        created: CreatedQueues | None = None,
+        list_created: Callable[[], Awaitable[frozenset[str] | None]] = unlisted,
     ) -> None:
         """`kind_of(queue)`: its type, None where nobody can say. `idle` None: no dead-letter queue is ever deleted.
 
@@ -117,7 +163,7 @@ class TargetResources:
         # A queue is made, or deleted. Names come from letters: a lock lasts while somebody holds it or waits for it.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reaping = False
-        self._created: set[str] = set()
+        self._created, self._list_created = CreatedQueues() if created is None else created, list_created
         self.silent = SilentTargets(*SILENT_S)  # targets that do not confirm, whichever worker has asked
         self.refusals = RefusingQueues("", Readiness()) if refusals is None else refusals
         self._passing: dict[str, Passing] = {}
@@ -240,6 +286,8 @@ class TargetResources:
         return made
 
     async def _dead_letter_queue(self, name: str, exchange: str, kind: str, kept: str) -> str:
+        if name not in self._created:
+            await self._created.count(self._list_created)
         known, full = name in self._created, len(self._created) >= self._max_queues
         if not known and full and not await self._topology.queue_exists(name):
             text = f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}"
@@ -249,7 +297,7 @@ class TargetResources:
         try:
             retention, fifo, _ = how_made(kept)
             await self._topology.ensure_dead_letter_queue(name, kind, exchange or None, retention, fifo=fifo)
-        except BaseException:
+        except TopologyError:  # after any other error it may be there
             if not known:
                 self._created.discard(name)
             raise

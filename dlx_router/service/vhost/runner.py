@@ -25,7 +25,7 @@ from dlx_router.journal.privacy import rule_of
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
-from dlx_router.service.dispatch.resources import remembered
+from dlx_router.service.dispatch.resources import CreatedQueues, remembered
 from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
@@ -127,6 +127,7 @@ class VhostRunner:
         self._stopping = asyncio.Event()
         self._attempts = Attempts(vhost, readiness)
         self._was_complete, self._was_there = False, remembered()  # all of ours was seen; what copies needed
+        self._created = CreatedQueues()
         own = (names.observe,) if observe else (*names.inboxes, names.release, names.fifo, names.retired)
         others = OtherNodes(vhost, addresses, names, self._attempts)
         self._stalls = Stalls(vhost, names, own, metrics, self._session_readiness, elsewhere=others.answering)
@@ -288,6 +289,7 @@ class VhostRunner:
                     observe=self._observe,
                     traces=self._traces,
                     was_there=self._was_there,
+                    created=self._created,
                 )
                 self.topology, self.key = topology, key
                 self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)

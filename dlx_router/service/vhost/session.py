@@ -14,9 +14,11 @@ from typing import Any, Final
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link, open_link
+from dlx_router.broker.management_words import ManagementError
 from dlx_router.broker.topology import Topology
 from dlx_router.core import attending
 from dlx_router.core.bounded import Bounded
+from dlx_router.core.dead_letter_queues import is_made
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.journal.batch import Batch
@@ -25,7 +27,7 @@ from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.idle_queues import IdleQueues
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.dispatch.own_queues_refusing import STEADY_S, RefusingQueues
-from dlx_router.service.dispatch.resources import TargetResources
+from dlx_router.service.dispatch.resources import CreatedQueues, TargetResources
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.settler import Settler
 from dlx_router.service.dispatch.tracing import TracedSettler, Where
@@ -47,6 +49,7 @@ from dlx_router.telemetry.traces import Traces
 
 RELEASE_PREFETCH: Final = 500
 REAP_EVERY: Final = 5
+TOGETHER: Final = 100  # names of queues that are looked at before letters have their turn
 GATHER_S: Final = 0.002
 ANEW_S: Final = 10.0
 
@@ -89,6 +92,7 @@ class Session:
         observe: bool = False,
         traces: Traces | None = None,
         was_there: Bounded[Resource, str] | None = None,
+        created: CreatedQueues | None = None,
     ) -> None:
         self.vhost = login.vhost
         self._traces = traces
@@ -124,7 +128,16 @@ class Session:
         )
         most = limits.max_dead_letter_queues
         self.provision = TargetResources(
-            topology, names, most, self.spawn, kind, refusals=refusals, idle=idle, was_there=was_there
+            topology,
+            names,
+            most,
+            self.spawn,
+            kind,
+            refusals=refusals,
+            idle=idle,
+            was_there=was_there,
+            created=created,
+            list_created=self._list_created,
         )
         self.encoder: Encoder
 
@@ -264,6 +277,22 @@ class Session:
 
     def _trusted(self, queue: str) -> frozenset[bytes]:
         return trusted(self._setting.named.get(queue), self._names)
+
+    async def _list_created(self) -> frozenset[str] | None:
+        """The dead-letter queues that the policies in force create, of those there are; None where nobody can say."""
+        if self._setting.management is None:
+            return None
+        try:
+            names = await self._setting.management.queues(self.vhost, "")
+        except ManagementError:
+            return None
+        in_force, created = self.decider.in_force, set[str]()
+        for at, name in enumerate(names):
+            if is_made(name, in_force.policies, in_force.policies_of):
+                created.add(name)
+            if at % TOGETHER == 0:
+                await asyncio.sleep(0)
+        return frozenset(created)
 
     async def take_too(self, queue: str) -> bool:
         """Consume an inbox that INBOX_SHARDS does not name; False: not yet. ChannelClosed where that cannot be."""
