@@ -62,6 +62,16 @@ def test_copies_are_counted_and_only_so_many_allowed() -> None:
     assert "copies too many" in books.judge(allowed=0).violations[0]
 
 
+@pytest.mark.parametrize(("finds", "said"), [(1, "1 of 1 messages that faults"), (2, ""), (3, ""), (4, "too many")])
+def test_messages_of_faults_are_found_as_often_as_they_were_published_and_not_too_often(finds: int, said: str) -> None:
+    books = found(40)
+    body = books.hostile(times=2, most=3)
+    for _ in range(finds):
+        books.find(PARKING, body, "", redelivered=False)
+    (violation,) = books.judge(allowed=0).violations or [""]
+    assert said in violation if said else not violation
+
+
 def test_what_the_auditor_is_given_twice_is_one_copy() -> None:
     books = found(40)
     books.find(way_of(0).places[0], body_of(0), "id-0", redelivered=True)

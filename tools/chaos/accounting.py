@@ -50,9 +50,18 @@ ATTACHED: Final = Way("attached", ("chaos.attached.dead",), 1)
 ALL: Final = (SWIFT_WAY, SINGLE, FAN, FLAKY, BROKEN, ATTACHED)
 WAYS: Final = tuple(way for at in range(3) for way in ALL if way.share > at)
 TRANSIENT: Final = "DLQ.transient"
+NARROW: Final = "chaos.narrow"
+"""A classic queue that faults make full; work queue, exchange and target of their own messages."""
 HOSTILE: Final = "hostile"
 """What faults publish themselves: any of the last places is a good one for it, a second copy too; no other place is."""
-LAST: Final = (*(place for way in ALL for place in way.places), TRANSIENT, PARKING, QUARANTINE)
+LAST: Final = (
+    *(place for way in ALL for place in way.places),
+    TRANSIENT,
+    f"{NARROW}.dead",
+    f"DLQ.{NARROW}.dead",
+    PARKING,
+    QUARANTINE,
+)
 
 
 def way_of(number: int) -> Way:
@@ -98,12 +107,14 @@ class Books:
         self._ids = array("Q")
         self._twins: dict[int, set[int]] = {}  # letters with several ids
         self._foreign: list[str] = []
-        self._hostile: list[bool] = []  # was found
+        self._hostile: list[tuple[int, int | None]] = []  # how often it must be found, and may be
+        self._hostile_finds: Counter[int] = Counter()
+        self._hostile_ids: set[tuple[int, int]] = set()
         self.junk: set[bytes] = set()  # bodies that a fault wrote into the state queue; in quarantine they are right
 
-    def hostile(self) -> bytes:
-        """The body of a message that a fault is about to publish, and to see confirmed."""
-        self._hostile.append(False)
+    def hostile(self, times: int = 1, most: int | None = None) -> bytes:
+        """The body of a message that a fault publishes so often, and sees confirmed; `most`: how many may be found."""
+        self._hostile.append((times, most))
         return f"{HOSTILE}-{len(self._hostile) - 1}".encode()
 
     def next(self) -> int:
@@ -130,7 +141,10 @@ class Books:
         name, _, digits = body.decode(errors="replace").partition("-")
         number = int(digits) if digits.isdigit() else -1
         if name == HOSTILE and 0 <= number < len(self._hostile) and place in LAST:
-            self._hostile[number] = True
+            copy = number, _short(letter_id)
+            if not redelivered or copy not in self._hostile_ids:
+                self._hostile_finds[number] += 1
+            self._hostile_ids.add(copy)
             return
         if place == QUARANTINE and body in self.junk:
             return
@@ -162,7 +176,10 @@ class Books:
 
     def missing(self) -> int:
         """Letters that were not found in all their places, nor parked."""
-        return sum(1 for _ in self._all_lost()) + self._hostile.count(False)
+        return sum(1 for _ in self._all_lost()) + self._hostile_lost()
+
+    def _hostile_lost(self) -> int:
+        return sum(max(0, times - self._hostile_finds[at]) for at, (times, _) in enumerate(self._hostile))
 
     def nowhere(self) -> set[str]:
         """The bodies of those letters."""
@@ -174,7 +191,11 @@ class Books:
         for way in ALL:
             self._judge_way(way, verdict)
         verdict.hostile = len(self._hostile)
-        if lost := self._hostile.count(False):
+        many = [at for at, (_, most) in enumerate(self._hostile) if most and self._hostile_finds[at] > most]
+        if many:
+            copies = {self._hostile_finds[at] for at in many}
+            verdict.violations.append(f"{len(many)} messages that faults published have {copies} copies, too many")
+        if lost := self._hostile_lost():
             verdict.lost += lost
             verdict.violations.append(f"{lost} of {verdict.hostile} messages that faults published are nowhere")
         extra, twins = self._copies()

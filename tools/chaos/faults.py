@@ -106,6 +106,24 @@ def kill_replica(arena: Arena) -> None:
     arena.router.start(wait=False)
 
 
+def pause_leader(arena: Arena) -> None:
+    """The leader stands still until another leads, and goes on."""
+    led = [at for at, router in enumerate(arena.scene.routers) if _leads(router)]
+    arena.replica = led[-1] if led else arena.replica
+    arena.await_ready()
+    arena.router.signal(SIGSTOP)
+    try:
+        arena.wait(8.0, 16.0)
+    finally:
+        arena.router.signal(SIGCONT)
+
+
+def _leads(router: Router) -> bool:
+    """As it last wrote into its log."""
+    changes = [line for line in router.output.splitlines() if '"leader.changed"' in line]
+    return bool(changes) and '"leads": true' in changes[-1]
+
+
 def kill_broker(arena: Arena) -> None:
     """SIGKILL of the node, started on its data."""
     arena.scene.node.kill()
@@ -273,6 +291,7 @@ KINDS: Final[dict[str, Act]] = {
     "catch-all policy": catch_all,
     "clock jump": jump,
     "replica killed": kill_replica,
+    "leader paused": pause_leader,
     **HOSTILE_KINDS,
 }
 GENTLE: Final = {

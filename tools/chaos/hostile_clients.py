@@ -10,14 +10,20 @@ import struct
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import cycle, islice
-from typing import Any, Final, Protocol
+from types import SimpleNamespace
+from typing import Any, Final, Protocol, cast
+from uuid import uuid4
 
+import httpx
 import pika
 
+from dlx_router.core.refusal import SEVERAL_MOST
+from tests.support.native import Native
 from tests.support.router import Router
-from tools.chaos.accounting import ATTACHED, PARKING
+from tests.support.vhost import Vhost
+from tools.chaos.accounting import ATTACHED, NARROW, PARKING
 from tools.chaos.load import Load
-from tools.chaos.testbed import INBOX, OURS_ALONE, Scene, soon
+from tools.chaos.testbed import INBOX, OURS_ALONE, VHOST, Scene, soon
 
 STATE: Final = OURS_ALONE[0]
 SECRET: Final = "chaos.secret"
@@ -25,6 +31,7 @@ READY: Final = 200
 SEEN_S: Final = 30.0
 SLOW_CLIENTS: Final = 150
 MESSAGES: Final = 40
+FEW: Final = 5
 VANISHED: Final = 30
 JUNK: Final = (b"x" * 25, b"{}", b'{"key": 1}', b"\x00" * 4096, b"null", b'{"kind": "key"}')
 
@@ -106,6 +113,72 @@ def vanished_queues(arena: Target) -> None:
     arena.scene.channel(act)
 
 
+def overflowing_target(arena: Target) -> None:
+    """A full target refuses what is too much, and dead-letters it all the same: each message may have some copies."""
+    place = f"{NARROW}.dead"
+    arena.load.hold(place)
+    arena.scene.policy("narrow", f"^{place}$", {"max-length": 1, "overflow": "reject-publish-dlx"})
+    try:
+        bodies = [arena.load.books.hostile(most=1 + SEVERAL_MOST + 1) for _ in range(MESSAGES)]  # one more: in doubt
+        _publish_bodies(arena, NARROW, bodies, [{}])
+        arena.wait(4.0, 20.0)
+    finally:
+        arena.scene.drop_policy("narrow")
+        arena.load.release(place)
+
+
+def equal_messages(arena: Target) -> None:
+    """Messages that are equal byte for byte fail together, and each is a message of its own."""
+    _publish_bodies(arena, NARROW, [arena.load.books.hostile(MESSAGES)] * MESSAGES, [{}])
+    arena.wait(0.5, 2.0)
+
+
+def auto_delete_source(arena: Target) -> None:
+    """A queue that is deleted after its last consumer is looked at by whoever may: nothing of it is gone."""
+    bodies = [arena.load.books.hostile() for _ in range(FEW)]
+    queue = "chaos.auto"
+    arena.scene.channel(lambda channel: channel.queue_declare(queue, durable=True, auto_delete=True))
+    _publish_bodies(arena, queue, bodies, [{"x-death": [_death(SECRET, "")]}])
+    _request(arena, "GET", f"/tasks/preview?queue={queue}&vhost={VHOST}")
+    _request(arena, "POST", f"/queues/{queue}/receive", {"vhost": VHOST, "not_a_dead_letter_queue": True})
+    arena.wait(0.5, 2.0)
+    for body in arena.scene.channel(lambda channel: [channel.basic_get(queue, auto_ack=True)[2] for _ in bodies]):
+        if body is not None:
+            arena.load.books.find(PARKING, body, "", redelivered=False)
+    arena.scene.channel(lambda channel: channel.queue_delete(queue))
+
+
+def poison_beside_leases(arena: Target) -> None:
+    """A queue with a message that no client of AMQP 0-9-1 can be given is asked for, while others work with leases."""
+    leased, poisoned = "chaos.leased", "chaos.poisoned"
+    quorum = {"x-queue-type": "quorum", "x-dead-letter-exchange": INBOX}
+    for queue in (leased, poisoned):
+        arena.scene.channel(lambda channel, queue=queue: channel.queue_declare(queue, durable=True, arguments=quorum))  # type: ignore[misc]  # a default binds it
+    _publish_bodies(
+        arena, leased, [arena.load.books.hostile() for _ in range(FEW)], [{"x-death": [_death(SECRET, "")]}]
+    )
+    if not arena.scene.node.version.startswith("3."):
+        broker = SimpleNamespace(version=arena.scene.node.version)
+        with Native(cast("Vhost", SimpleNamespace(broker=broker, amqp_url=arena.scene.url, name=VHOST))) as native:
+            native.publish(poisoned, [{"properties": {"id": uuid4()}}])
+    wanted = {"vhost": VHOST, "max": FEW, "visibility": "90s", "not_a_dead_letter_queue": True}
+    leases: list[str] = []
+
+    def received() -> bool:
+        status, answer = _request(arena, "POST", f"/queues/{leased}/receive", {**wanted, "max": FEW - len(leases)})
+        leases.extend(letter["handle"] for letter in answer["letters"]) if status == READY else None
+        return len(leases) == FEW
+
+    if not soon(received, SEEN_S):
+        arena.note = f"{len(leases)} of {FEW} leases"
+    for _ in range(8):
+        _request(arena, "POST", f"/queues/{poisoned}/receive", wanted)
+    ended = [_request(arena, "POST", f"/leases/{handle}", {"action": "park"})[0] for handle in leases]
+    if ended.count(READY) < len(leases):
+        arena.violations.append(f"leases ended beside a poisoned queue: {ended}")
+    arena.scene.channel(lambda channel: channel.queue_delete(poisoned))
+
+
 def slow_clients(arena: Target) -> None:
     """Connections that say nothing, or half a request, while somebody asks whether the router lives."""
     port = arena.router.port
@@ -127,13 +200,27 @@ def slow_clients(arena: Target) -> None:
 def _publish(
     arena: Target, queue: str, count: int, headers: list[dict[str, Any]], expiration: str | None = None
 ) -> None:
-    bodies = [arena.load.books.hostile() for _ in range(count)]
+    _publish_bodies(arena, queue, [arena.load.books.hostile() for _ in range(count)], headers, expiration)
 
+
+def _publish_bodies(
+    arena: Target, queue: str, bodies: list[bytes], headers: list[dict[str, Any]], expiration: str | None = None
+) -> None:
     def act(channel: Any) -> None:
         for body, fields in zip(bodies, cycle(headers)):
             _confirmed(channel, "", queue, body, fields, expiration)
 
     arena.scene.channel(act)
+
+
+def _request(arena: Target, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+    """Status and answer of the replica whose turn it is; 0 where it does not answer."""
+    url = f"http://127.0.0.1:{arena.router.port}/api/v1{path}"
+    try:
+        answer = httpx.request(method, url, json=body, timeout=40, trust_env=False)
+        return answer.status_code, answer.json()
+    except (httpx.HTTPError, ValueError) as error:
+        return 0, str(error)
 
 
 def _confirmed(
@@ -195,5 +282,9 @@ HOSTILE_KINDS: Final[dict[str, Callable[[Any], None]]] = {
     "hostile publisher": hostile_publisher,
     "vanished queues": vanished_queues,
     "slow HTTP clients": slow_clients,
+    "target overflows (nack, dlx)": overflowing_target,
+    "equal messages": equal_messages,
+    "auto-delete source": auto_delete_source,
+    "poison beside leases": poison_beside_leases,
 }
-HOSTILE_GENTLE: Final = {"state junk", "hostile publisher", "vanished queues", "slow HTTP clients"}
+HOSTILE_GENTLE: Final = {*HOSTILE_KINDS} - {"own queue full (nack)", "foreign own queue"}

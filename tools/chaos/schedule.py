@@ -10,7 +10,7 @@ from tools.chaos.load import Load
 from tools.chaos.testbed import soon
 
 FLOWS_S: Final = 60.0
-NEEDS_SEVERAL: Final = {"replica killed"}
+NEEDS_SEVERAL: Final = {"replica killed", "leader paused"}
 
 
 def strike(kind: str, arena: Arena, started_s: float) -> Fault:

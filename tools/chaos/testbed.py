@@ -17,7 +17,7 @@ from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tools.brokers import Node
 from tools.brokers.programs import Program
-from tools.chaos.accounting import ATTACHED, BROKEN, FAN, FLAKY, LAST, SINGLE, SWIFT_WAY
+from tools.chaos.accounting import ATTACHED, BROKEN, FAN, FLAKY, LAST, NARROW, SINGLE, SWIFT_WAY
 
 T = TypeVar("T")
 
@@ -41,6 +41,7 @@ policies:
   - {name: swift, queue: chaos.swift, definition: {dead-letter-exchange: chaos.swift}}
   - {name: single, queue: chaos.single, definition: {dead-letter-exchange: chaos.single}}
   - {name: fan, queue: chaos.fan, definition: {dead-letter-exchange: chaos.fan}}
+  - {name: narrow, queue: chaos.narrow, definition: {dead-letter-exchange: chaos.narrow}}
   - name: asked
     queue: chaos.flaky
     definition:
@@ -267,6 +268,10 @@ def declare(channel: Any) -> None:
     for place in FAN.places:
         channel.exchange_declare(FAN_OUT, "fanout", durable=True)
         channel.queue_bind(place, FAN_OUT)
+    channel.queue_declare(NARROW, durable=True, arguments={**dies, "x-message-ttl": 0})
+    channel.queue_declare(f"{NARROW}.dead", durable=True, arguments={"x-dead-letter-exchange": INBOX})
+    channel.exchange_declare(NARROW, "fanout", durable=True)
+    channel.queue_bind(f"{NARROW}.dead", NARROW)
     for way in (SWIFT_WAY, SINGLE, ATTACHED):
         channel.queue_bind(way.places[0], way.source)
     bind_fan(channel)
