@@ -8,6 +8,7 @@ message is near its delivery limit.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -27,6 +28,7 @@ from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 
+ISOLATES_S: Final = 60.0
 AGAIN_S: Final = 60.0  # between two searches of an unreadable queue
 ANSWER_S: Final = 6.0  # a request waits so long for a search
 UNKNOWN: Final = (
@@ -83,6 +85,8 @@ class QueueReads:
         self._vhost, self._names, self._management = vhost, names, management
         self._metrics, self._readiness, self._extract = metrics, readiness, extract
         self._unreadable: dict[str, _Unreadable] = {}
+        self._crashes: dict[str, float] = {}  # queue → when a message of it last ended a connection
+        self._isolated: set[str] = set()
         self._once = Once()
         self.near_limit: set[tuple[str, int | None]] = set()  # queues and their limits: some message is near it
 
@@ -174,6 +178,28 @@ class QueueReads:
         )
         self._once.warn(f"near {queue}", "queue.read_refused", vhost=self._vhost, queue=queue, cause=why)
         return self._refused(queue, why)
+
+    def is_isolated(self, queue: str) -> bool:
+        """Whether the queue is consumed on a connection of its own."""
+        return queue in self._isolated
+
+    def culprit_found(self, queue: str, window: int, left: str) -> None:
+        """Note that a message of the queue ended a session; the second within a minute isolates the queue.
+
+        `left`: why it is still there; then the queue is not read.
+        """
+        if left and not self._names.is_own(queue):
+            unreadable = self._unreadable[queue] = _Unreadable(window)
+            unreadable.why, unreadable.searched_s = left, time.monotonic()
+            self._note(queue, unreadable)
+        now = time.monotonic()
+        if now - self._crashes.get(queue, -math.inf) < ISOLATES_S and queue not in self._isolated:
+            self._isolated.add(queue)
+            fate = "consumed on a connection of its own until the router restarts, so that no other queue is disturbed"
+            log.warning("queue.isolated", vhost=self._vhost, queue=queue, fate=fate)
+            text = f"{self._where(queue)}: its messages ended a connection (541) twice within a minute; {fate}"
+            self._readiness.note(f"isolated {self._vhost}/{queue}", text)
+        self._crashes[queue] = now
 
     # -- after a read failed ------------------------------------------------------------------------------------
 

@@ -43,6 +43,9 @@ class Attending(Owner, Protocol):
     is_draining: bool
     consumers: Consumers
 
+    async def isolate(self, queue: str) -> None:
+        """Open a connection of its own for the queue, if it needs one. LinkError."""
+
 
 Wanted = Attachment | Delayed
 
@@ -152,6 +155,7 @@ class Attach:
 
     async def begin(self, source: Wanted, queue: str, worker: Worker, setting: Setting) -> Begun:
         """Attend it. Raises NotAttended, ConsumedElsewhere, or what the broker says."""
+        await self._session.isolate(queue)
         if isinstance(source, Delayed):
             await self._delayed(source, queue, worker, setting)
             return Begun()

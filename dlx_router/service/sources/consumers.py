@@ -23,11 +23,11 @@ LEAVING_S: Final = 0.05
 SETTLED_S: Final = 0.005
 HAND_BACK_S: Final = 2.0
 CANCELLED_S: Final = 5.0  # a queue without a majority of its members answers nothing
-Lost = Callable[[str, Exception], None]
+Lost = Callable[[str, Exception, int], None]
 
 
 class Consumers:
-    """Those of one vhost; `on_lost(queue, error)` tells the end of one that nobody asked for."""
+    """Those of one vhost; `on_lost(queue, error, unsettled)` tells the end of one that nobody asked for."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Consumers:
         self.began: dict[str, int | None] = {}  # every queue that was consumed → how many returns are not deadly there
         self.returned = 0  # letters of attached queues that went back with a channel
         self.link: Link  # set once there is one, before anything is consumed
+        self.isolated: dict[str, Link] = {}  # queues with a connection of their own
 
     def __iter__(self) -> Iterator[Consumer]:
         """All that have something to settle, or may get it; those too that are being left."""
@@ -67,8 +68,12 @@ class Consumers:
 
         Where only one of several is served it may be another, unless this one was.
         """
-        reads = not self.link.rests and not self.link.is_receiving and not self._draining
+        link = self._link_of(consumer.queue)
+        reads = not link.rests and not link.is_receiving and not self._draining
         return reads and consumer.has_room and (not consumer.is_single or consumer.last_tag > 0)
+
+    def _link_of(self, queue: str) -> Link:
+        return self.isolated.get(queue, self.link)
 
     def get(self, queue: str) -> Consumer | None:
         """The one of this queue."""
@@ -107,7 +112,7 @@ class Consumers:
         what is in order is. ChannelClosed where the broker does not let us.
         """
         consumer = Consumer(
-            self.link,
+            self._link_of(queue),
             queue,
             prefetch,
             sink=worker.take,
@@ -131,7 +136,7 @@ class Consumers:
         self, queue: str, guarded: GuardedQueue, lock: str, trusted: frozenset[bytes], *, limit: int | None = None
     ) -> Getter:
         """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
-        getter = Getter(self.link, queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)
+        getter = Getter(self._link_of(queue), queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)
         self.began[queue] = limit
         with self._begun(getter):
             await getter.start()
@@ -139,7 +144,7 @@ class Consumers:
                 await getter.lock(lock)
             await getter.counted()
         place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key, limit, trusted)
-        guarded.attend(getter, place, Peek(self.link, queue))
+        guarded.attend(getter, place, Peek(self._link_of(queue), queue))
         self._consumers[queue], self._leave[getter] = getter, guarded.leave
         if self._draining:
             self._end(getter)
@@ -291,4 +296,4 @@ class Consumers:
             error=str(error),
             fate=f"{number_of(unsettled, 'letter')} went back to the queue; consuming again",
         )
-        self._on_lost(consumer.queue, error)
+        self._on_lost(consumer.queue, error, unsettled)

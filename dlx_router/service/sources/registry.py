@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
-from dlx_router.broker.answers import ChannelClosed
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.policy_files.attachments import INBOX, Attachment
@@ -16,6 +16,7 @@ from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.attending import Version
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
+from dlx_router.service.queue_reads import ReadRefused
 from dlx_router.service.sources.attach import (
     AGAIN_S,
     Attach,
@@ -156,6 +157,8 @@ class Sources:
             if why := self._refusals.alone.get(queue):
                 self._not_attended(queue, f"left alone: {why}; take that letter out by hand, and restart the router")
                 await kept.changed.wait()
+            elif not await self._is_readable(queue):
+                await self._changes(kept)
             elif not kept.room:
                 self._not_attended(queue, self._refusals.why_not(queue))
                 await kept.changed.wait()
@@ -168,6 +171,17 @@ class Sources:
         if kept.wanted is None:
             await self._left(queue, worker, kept)
             self._settle_on(self._found_queues)  # it may be wanted in another way
+
+    async def _is_readable(self, queue: str) -> bool:
+        """Whether no read of the queue failed (541); else readiness says why, and the queue is searched again."""
+        reads = self._setting.reads
+        if reads.is_readable(queue):
+            return True
+        try:
+            await reads.require_readable(self._session.provision.topology, queue)
+        except (ReadRefused, TopologyError) as error:
+            self._not_attended(queue, str(error))
+        return reads.is_readable(queue)
 
     def _room(self, source: Wanted, queue: str) -> int:
         """Queues of ours never delete what is returned."""
@@ -234,7 +248,7 @@ class Sources:
             kept.begun = await self._modes.begin(source, queue, worker, setting)
         except ConsumedElsewhere as error:
             self._taken(queue, str(error))
-        except (NotAttended, ChannelClosed, TopologyError, TimeoutError) as error:
+        except (NotAttended, ChannelClosed, LinkError, TopologyError, TimeoutError) as error:
             gone = isinstance(error, SourceMissing) or (isinstance(error, ChannelClosed) and error.code == _NOT_FOUND)
             if gone and isinstance(source, Attachment) and not source.named:
                 kept.wanted = None

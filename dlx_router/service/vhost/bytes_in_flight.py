@@ -19,7 +19,8 @@ class BytesInFlight:
         self._vhost, self._most, self._readiness = vhost, most, readiness
         self._held, self._rests = held, rests
         self._here = 0
-        self.link: Link  # the consuming one, set once there is one
+        self._is_paused = False
+        self.links: list[Link] = []  # those that consume, the shared one first
 
     def limit(self, most: int) -> None:
         """From now on so many may be here; whether the socket is read is looked at with the next letter, or second."""
@@ -30,8 +31,8 @@ class BytesInFlight:
         self._here += size
         if size > 0:
             if self._here > self._most:
-                self.link.pause(paused=True)
-        elif self.link.rests and self._here <= self._most:
+                self._pause(paused=True)
+        elif self._is_paused and self._here <= self._most:
             self._go_on(self._held())
 
     def _go_on(self, held: int) -> None:
@@ -41,14 +42,19 @@ class BytesInFlight:
 
     def read_or_rest(self) -> None:
         """Read what the broker delivers, unless nothing could be done with it now."""
-        self.link.pause(paused=self._here > self._most or self._rests())
+        self._pause(paused=self._here > self._most or self._rests())
+
+    def _pause(self, *, paused: bool) -> None:
+        self._is_paused = paused
+        for link in self.links:
+            link.pause(paused=paused)
 
     def check(self) -> None:
         """Called each second: what is held becomes more and less though nothing is settled."""
         key, held = f"full {self._vhost}", self._held()
-        if self.link.rests:
+        if self._is_paused:
             self._go_on(held)
-        if held < self._most or not self.link.rests:
+        if held < self._most or not self._is_paused:
             self._readiness.clear(key)
             return
         self._readiness.set(

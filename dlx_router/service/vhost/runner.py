@@ -121,6 +121,7 @@ class VhostRunner:
             refusals=self._refusals,
             event_factory=lambda: self._decider.in_force.event_factory,
         )
+        self._unreadable.on_culprit = self.reads.culprit_found
         self._traces = traces
         self._session: Session | None = None
         self._place: tuple[Host, Login, Tls | None] | None = None  # where the last connection was tried

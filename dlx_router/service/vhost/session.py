@@ -164,7 +164,8 @@ class Session:
             await self._shut()
 
     async def _connect(self) -> None:
-        self._consume_link = self.consumers.link = self._in_flight.link = await self._link("consume")
+        self._consume_link = self.consumers.link = await self._link("consume")
+        self._in_flight.links.append(self._consume_link)
         self.publish_link = await self._link("publish")
         version_text = str(self.publish_link.server.get("version", "0"))
         version = self.version = tuple(int(part) for part in version_text.split(".")[:2])
@@ -190,6 +191,16 @@ class Session:
             heartbeat=self._limits.heartbeat_s,
             name=f"dlx-router {role} {self.vhost}",
         )
+
+    async def isolate(self, queue: str) -> None:
+        """Open a connection of its own for a queue whose messages ended the shared one (541) again and again."""
+        link = self.consumers.isolated.get(queue)
+        if not self._setting.reads.is_isolated(queue) or (link is not None and link.is_open):
+            return
+        link = self.consumers.isolated[queue] = await self._link("consume alone")
+        link.read_in_bulk()
+        self._in_flight.links[1:] = self.consumers.isolated.values()
+        self._in_flight.read_or_rest()
 
     async def _attend(self) -> None:
         self.spawn(self._watch())
@@ -237,6 +248,7 @@ class Session:
         worker, arrival, prefetch = self._own[queue]
         trusted = ANY_EXCHANGE if self._observe else self._trusted(queue)  # who observes does nothing by what it says
         single = queue == self._names.fifo and self._setting.shared
+        await self.isolate(queue)
         await self.consumers.consume(worker, queue, arrival, prefetch, trusted=trusted, single=single)
 
     def resubscribe(self, queue: str) -> None:
@@ -308,13 +320,27 @@ class Session:
             raise
         return True
 
-    def _consumer_lost(self, queue: str, error: Exception) -> None:
-        if queue in self._names.unnamed_inboxes:  # somebody may delete it once it is empty
+    def _consumer_lost(self, queue: str, error: Exception, unsettled: int) -> None:
+        link = self.consumers.isolated.get(queue)
+        if link is not None and not link.is_open and isinstance(error, LinkError) and error.is_crash:
+            self.spawn(self._recover(queue, unsettled))
+        elif queue in self._names.unnamed_inboxes:  # somebody may delete it once it is empty
             self._own.pop(queue, None)
         elif self._names.is_own(queue):
             self.trouble(f"consumer of {queue} lost: {error}")
         else:
             self._sources.lost(queue)
+
+    async def _recover(self, queue: str, held: int) -> None:
+        """Take what cannot be delivered out of a queue that has a connection of its own, and consume it again."""
+        reads = self._setting.reads
+        refused = await reads.crashed(queue, window=self._limits.prefetch, held=held)
+        if not self._names.is_own(queue):
+            self._sources.lost(queue)
+        elif not reads.is_readable(queue):
+            self.trouble(str(refused))
+        elif not self.is_draining:
+            await self._consume_own(queue)
 
     async def drain(self, until: float, beside: Awaitable[object]) -> int:
         """Stop consuming, finish what is here until then, and `beside`; end. → how many letters were not finished."""
@@ -341,9 +367,10 @@ class Session:
         self.consumers.flush()
         may_return = self.version >= attending.RETURNS_FREE_SINCE
         if may_return and self._consume_link.is_open and not self._consume_link.is_silent:
-            self._consume_link.pause(paused=False)
+            for link in self._in_flight.links:
+                link.pause(paused=False)
             await self.consumers.hand_back()
-        links = (getattr(self, "_consume_link", None), getattr(self, "publish_link", None))
+        links = (*self._in_flight.links, getattr(self, "publish_link", None))
         await asyncio.gather(*(link.close() for link in links if link is not None))
 
     # -- what lanes ask -----------------------------------------------------------------------------------------

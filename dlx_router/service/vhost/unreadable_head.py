@@ -80,6 +80,9 @@ class UnreadableHead:
         self._moved = self._fruitless = 0
         self._searched_s = 0.0
         self._once = Once()
+        self.on_culprit: Callable[[str, int, str], None] = lambda _queue, _window, _left: (
+            None
+        )  # a message of the queue ended a session
 
     def suspect(self, queues: Mapping[str, int | None], version: Version, prefetch: int) -> None:
         """A connection that consumed these queues (→ how many returns are not deadly there) ended by 541."""
@@ -137,6 +140,8 @@ class UnreadableHead:
         except LinkError as error:
             refused["AMQP 1.0"] = str(error)
         self._wide += any(suspect.then > 1 and not self._names.is_own(suspect.queue) for suspect in suspects)
+        for queue, left in {culprit.queue: culprit.left for culprit in culprits}.items():
+            self.on_culprit(queue, WINDOW, left)
         self._report([suspect.queue for suspect in suspects], culprits, refused)
         return any(not culprit.left for culprit in culprits)
 

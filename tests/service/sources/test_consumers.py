@@ -13,7 +13,7 @@ NAMES = Names("dlx-router")
 
 
 def test_a_stop_before_there_is_a_connection_waits_for_nothing() -> None:
-    every = Consumers("/", NAMES, b"", Metrics(), lambda _queue, _error: None)
+    every = Consumers("/", NAMES, b"", Metrics(), lambda *_: None)
     every.drain()
     assert (every.may_get_more, every.in_flight) == (False, 0)
 
@@ -37,7 +37,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_a_while_and_what_comes
     """The while begins anew with each delivery: the answer comes behind all that was on its way."""
     taken: list[object] = []
     link: Any = _Link()
-    every = Consumers("/", NAMES, b"", Metrics(), lambda _queue, _error: None, cancelled_s=0.5)
+    every = Consumers("/", NAMES, b"", Metrics(), lambda *_: None, cancelled_s=0.5)
     every.link = link
     consumer = _Silent(link, "q", 10, sink=lambda delivery, _: taken.append(delivery), on_lost=lambda *_: None)
     every._consumers["q"] = consumer

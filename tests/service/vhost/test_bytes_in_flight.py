@@ -8,6 +8,7 @@ import pytest
 
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import Link
 from dlx_router.broker.topology import Topology
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import load_policies
@@ -62,7 +63,8 @@ class _Room:
             ensure_journal=_nothing,
             refusals=RefusingQueues("/", self.readiness),
         )
-        self.link = session._in_flight.link = session._consume_link = session.consumers.link = HeldLink()
+        self.link = session._consume_link = session.consumers.link = HeldLink()
+        session._in_flight.links.append(cast("Link", self.link))
         session.publish_link, session.encoder = HeldLink(), parts.encoder
         self.probe = SerialPublisher(session.publish_link, session.encoder, 30.0)
         self.worker = Worker(session, self.probe)

@@ -126,7 +126,7 @@ def test_who_waits_for_others_does_not_stand_still(amqp: Client, start_router: S
 def test_two_thousand_quiet_queues_are_asked_about_in_turn_and_few_at_a_time() -> None:
     """Who delivers is not asked about; who delivers nothing has its turn within 90 s."""
     names, metrics = Names("dlx-router"), Metrics()
-    consumers = Consumers("/", names, b"", metrics, lambda _queue, _error: None)
+    consumers = Consumers("/", names, b"", metrics, lambda *_: None)
     made = [Consumer(None, f"q{at}", 10, sink=lambda *_: None, on_lost=lambda *_: None) for at in range(2000)]  # type: ignore[arg-type]  # nothing is sent
     consumers._consumers.update({consumer.queue: consumer for consumer in made})
     stalls = Stalls("/", names, (names.inbox,), metrics, Readiness())
@@ -156,7 +156,7 @@ async def test_who_was_silent_and_delivers_nothing_is_not_ready_in_between() -> 
     """A node without a majority answered once in half a minute: five seconds of 200 until it was seen to stand."""
     names, metrics, readiness = Names("dlx-router"), Metrics(), Readiness()
     readiness.clear("start")
-    consumers = Consumers("/", names, b"", metrics, lambda _queue, _error: None)
+    consumers = Consumers("/", names, b"", metrics, lambda *_: None)
     consumers.link = cast("Any", SimpleNamespace(rests=False, is_receiving=False))
     inbox = Consumer(cast("Any", None), names.inbox, 10, sink=lambda *_: None, on_lost=lambda *_: None)
     consumers._consumers[names.inbox] = inbox
@@ -174,7 +174,7 @@ async def test_who_was_silent_and_delivers_nothing_is_not_ready_in_between() -> 
 
 async def test_a_silent_node_is_left_where_another_one_answers_and_once_a_minute_at_most() -> None:
     names, readiness = Names("dlx-router"), Readiness()
-    consumers = Consumers("/", names, b"", Metrics(), lambda _queue, _error: None)
+    consumers = Consumers("/", names, b"", Metrics(), lambda *_: None)
     left: list[str] = []
     session = SimpleNamespace(vhost="/", consumers=consumers, resubscribe=lambda _: None, trouble=left.append)
     asked, nodes, clock = [], iter(["", "c:5672", "c:5672", "c:5672"]), [0.0]
