@@ -1,5 +1,8 @@
 """The RabbitMQ policies that carry our policies out, for the queues that stand and for those that will.
 
+Policies of people are never merged into ours: one on the same queues is a conflict (foreign_policies.py), unless it
+leads to our inbox by itself, from above ours.
+
 A region is what some of our selectors name together; the broker takes the policy of highest priority, so a region of
 more selectors gets a higher one. What the broker would then do is computed for every queue that stands, and where the
 regions alone would be wrong, the queue is named exactly: so the result is right for all that stand, whatever the
@@ -18,11 +21,10 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.provisioning.broker_rules import at_top, in_force, may_take, named
 from dlx_router.provisioning.dead_letter_names import affixes
-from dlx_router.provisioning.displaced_policies import KINDS, Displacing, trivial
+from dlx_router.provisioning.operator_policies import KINDS, Operators
 from dlx_router.provisioning.other_routers import Others, others
 from dlx_router.provisioning.ownership import own_rule
-from dlx_router.provisioning.pcre import fits
-from dlx_router.provisioning.queue_definition import bounded, foreign_target, in_order, plain
+from dlx_router.provisioning.queue_definition import bounded, foreign_target, in_order, leads_to_inbox, plain, wanted
 from dlx_router.provisioning.rabbit_policies import PolicyWriter, Written
 from dlx_router.provisioning.regions import Region, kind_of, may_share, together, until_cut
 
@@ -48,10 +50,7 @@ class Desired:
 
 
 def desired(policies: PolicySet, snapshot: Snapshot, names: Names, *, owned: Iterable[str] = ()) -> Desired:
-    """What should be. `owned`: names of RabbitMQ policies that are ours; all others are displaced, never touched.
-
-    But for those of other routers: what they catch is theirs.
-    """
+    """What should be. `owned`: names of RabbitMQ policies that are ours; all others are never touched."""
     mine, routers = frozenset(owned), others(snapshot, names, frozenset(owned))
     plan = _Planner(policies, snapshot, names, routers, mine)
     attended = plan.attended()
@@ -72,10 +71,10 @@ class _Planner:
         self._policies, self._names, self._others = policies, names, routers
         self._vhost, self._snapshot, self._version = snapshot.vhost, snapshot, snapshot.version
         self.foreign = [rule for rule in snapshot.policies if rule.name not in mine | routers.policies]
-        above = max((0, *(rule.priority for rule in self.foreign)))
+        self._leading = [rule for rule in self.foreign if leads_to_inbox(rule, names)]
+        above = max((0, *(rule.priority for rule in self.foreign if rule not in self._leading)))
         self._writer = PolicyWriter(names, snapshot.version, affixes(policies, snapshot.vhost), above)
-        ours = [rule for rule in snapshot.policies if rule.name in mine]
-        self._displacing = Displacing(snapshot, names, self.foreign, ours)
+        self._operators = Operators(snapshot, names)
         self._cut_off: dict[tuple[str, ...], int] = {}
 
     # -- which queues ---------------------------------------------------------------------------------------------
@@ -99,30 +98,32 @@ class _Planner:
 
     def written(self, attended: Sequence[Standing]) -> list[Written]:
         """The policies, highest priority first."""
-        wanted_of = {queue.name: self._region(queue) for queue in attended}
+        wanted_of = {queue.name: self._region(queue) for queue in attended if not self._is_led(queue)}
         regions = self._kept([*self._general(), *(region for region in wanted_of.values() if not region.names)])
         exact = [region for region in wanted_of.values() if region.names]
         written = self._writer.policies([*together(exact), *regions])
         if caught := self._caught(wanted_of, written):
             self._writer = replace(self._writer, spared=caught)
             written = self._writer.policies([*together(exact), *regions])
-        wrong = [queue for queue in attended if not self._right(queue, wanted_of[queue.name], written)]
+        ours = [queue for queue in attended if queue.name in wanted_of]
+        wrong = [queue for queue in ours if not self._right(queue, wanted_of[queue.name], written)]
         if wrong:
             exact += [self._exactly(queue, wanted_of[queue.name]) for queue in wrong]
             written = self._writer.policies([*together(exact), *regions])
         return self._served(wanted_of, written)
 
+    def _is_led(self, queue: Standing) -> bool:
+        """Whether a policy that somebody made leads its dead letters to our inbox."""
+        return any(named(rule, queue.name, queue.kind, stated=queue.policy) for rule in self._leading)
+
     def _region(self, queue: Standing) -> Region:
-        by, chain = self._displacing, self._chain(queue)
-        operator, shard, kind = by.operator(queue.name), self._shard(chain, queue.name), kind_of(chain)
-        displaced = by.by(queue, chain, shard)
-        limits = by.limits(chain, displaced, operator)
-        want = by.wanted(chain, displaced, shard, is_bounded=bounded(queue.arguments, operator))
-        differs = want.content != by.wanted(chain, displaced, shard, is_bounded=bounded({}, limits)).content
-        unread = any(rule is not None and fits(rule.pattern, queue.name) is None for rule in displaced)
-        alone = differs or unread or (kind is not None and not self._writer.is_typed)
+        chain, operator = self._chain(queue), self._operators.operator(queue.name)
+        shard, kind, limits = self._shard(chain, queue.name), kind_of(chain), self._operators.limits(chain, operator)
+        want = wanted(chain, self._names, bounded=bounded(queue.arguments, operator), shard=shard or 0)
+        general = wanted(chain, self._names, bounded=bounded({}, limits), shard=shard or 0)
+        alone = want.content != general.content or (kind is not None and not self._writer.is_typed)
         exact = frozenset({queue.name}) if alone else frozenset[str]()
-        return Region(chain, displaced, want, kind, exact, shard, limits, self._behind(chain))
+        return Region(chain, want, kind, exact, shard, limits, self._behind(chain))
 
     def _exactly(self, queue: Standing, region: Region) -> Region:
         """By its name; for its type only, where one of another type would take what it should not."""
@@ -156,15 +157,12 @@ class _Planner:
         """Of all queues that the policy names; those apart that an operator limits."""
         is_one = policy.selector.kind is SelectorKind.QUEUE
         name = policy.selector.text if is_one else "\0"
-        by, rules = self._displacing, self.foreign if is_one else trivial(self.foreign)
-        displaced = in_force(rules, name, "quorum", self._version), in_force(rules, name, "classic", self._version)
         first, behind = self._shard(chain, name), self._behind(chain)
-        for operator in by.operators_of(name, is_one=is_one):
-            limits = by.limits(chain, displaced, operator)
+        for operator in self._operators.operators_of(name, is_one=is_one):
+            limits = self._operators.limits(chain, operator)
             for shard in (first,) if is_one or first is None else range(self._names.shards):
-                want = by.wanted(chain, displaced, shard, is_bounded=bounded({}, limits))
-                kind = policy.queue_type
-                yield Region(tuple(chain), displaced, want, kind, shard=shard, limits=limits, behind=behind)
+                want = wanted(chain, self._names, bounded=bounded({}, limits), shard=shard or 0)
+                yield Region(tuple(chain), want, policy.queue_type, shard=shard, limits=limits, behind=behind)
 
     def _covering_of(self, policy: Policy) -> list[Policy]:
         return [member for member in self._covering.of(policy) if member.apply_to in {EVERY_KIND, policy.apply_to}]
@@ -216,7 +214,8 @@ class _Planner:
         return tuple(
             queue.name
             for queue in others
-            if not self._is_left_out(queue) and at_top(rules, queue.name, queue.kind, self._version)
+            if not (self._is_left_out(queue) or self._is_led(queue))
+            and at_top(rules, queue.name, queue.kind, self._version)
         )
 
     def _served(self, wanted_of: dict[str, Region], written: Sequence[Written]) -> list[Written]:

@@ -17,22 +17,23 @@ from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import delayed_exchanges, unnamed_inboxes
 from dlx_router.provisioning.broker_rules import may_take
 from dlx_router.provisioning.desired_policies import Desired, Written, desired
+from dlx_router.provisioning.foreign_policies import conflicts
 from dlx_router.provisioning.offline_findings import without_queues
 from dlx_router.provisioning.ownership import own_name, recognised
+from dlx_router.provisioning.pcre import is_readable
 from dlx_router.provisioning.queue_definition import STRATEGY, bounded
 from dlx_router.provisioning.regions import MOST_EXPRESSION, size
 from dlx_router.provisioning.router_overlaps import meetings
 from dlx_router.provisioning.steps import POLICY, Action, Step, after, gives_way, of_policies, same
 from dlx_router.provisioning.uncaught_queues import uncaught
 from dlx_router.provisioning.uncounted import DEATHS
-from dlx_router.provisioning.unread_policies import of_operators, of_people, unread
 
 UNNAMED_INBOX: Final = "inbox-shards"
 FOREIGN: Final = "declared"
 NOW: Final = "move its messages elsewhere and delete it; apply, or a start of the router, declares it as it must be"
 TOO_LONG: Final = "expression"
 UNMATCHED: Final = "selector"
-UNREAD: Final = "unread"
+SHARED: Final = "foreign-policy"
 UNCOUNTED: Final = "uncounted"
 REFUSED: Final = "refused"
 _NONE: Final[Mapping[str, str]] = {}
@@ -117,7 +118,7 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     uncatchable = uncaught(want.uncatchable, attachments, snapshot, names)
     notes += [Note(NOT_CATCHABLE, message, conflict=True) for _, message in uncatchable]
     notes += [
-        *_unread(want, snapshot, owned),
+        *_shared(want, policies, snapshot, names, owned),
         *blocked,
         *_kept(kept),
         *_pending(snapshot, after(snapshot.policies, steps)),
@@ -192,14 +193,20 @@ def _exchange(snapshot: Snapshot, name: str) -> declared.Found:
     return declared.Found(snapshot.exchanges[name], leads, auto_delete=name in snapshot.auto_delete)
 
 
-def _unread(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:
-    """What is not known because only the broker can read an expression of somebody else's policy."""
+def _shared(
+    want: Desired, policies: PolicySet, snapshot: Snapshot, names: Names, owned: frozenset[str]
+) -> Iterator[Note]:
     foreign = [rule for rule in snapshot.policies if rule.name not in owned | want.others.policies]
-    for rule in unread(foreign, want.attended) if want.is_catching else ():
-        yield Note(UNREAD, of_people(rule, want.policies), conflict=True)
-    for rule in unread(snapshot.operator_policies) if want.is_catching else ():
-        if bounded({}, rule):
-            yield Note(UNREAD, of_operators(rule))
+    for text in conflicts(want, policies, foreign, snapshot, names):
+        yield Note(SHARED, text, conflict=True, stops=True)
+    for rule in snapshot.operator_policies if want.is_catching else ():
+        if not is_readable(rule.pattern) and rule.apply_to != "exchanges" and bounded({}, rule):
+            yield Note(
+                SHARED,
+                f'operator policy "{rule.name}": only RabbitMQ can read which queues it is about '
+                f"({rule.pattern[:80]}), so it is taken to limit every queue, and dead letters come at most once; "
+                f"write it plainly (docs/provisioning.md says how)",
+            )
 
 
 def _too_long(want: Desired) -> Iterator[Note]:
@@ -342,10 +349,7 @@ def _row(step: Step) -> dict[str, Any]:
     row: dict[str, Any] = {"action": step.action.value, "what": step.what, "name": step.name}
     if isinstance(step.thing, Written):
         row |= {**step.thing.rule.body(), "queues": list(step.thing.queues)}
-        row["keys"] = {
-            key: {"value": setting.value, "by": setting.by, "instead_of": setting.instead_of}
-            for key, setting in step.thing.keys.items()
-        }
+        row["keys"] = {key: {"value": setting.value, "by": setting.by} for key, setting in step.thing.keys.items()}
     if step.was is not None:
         row["was"] = step.was.body()
     if isinstance(step.thing, Queue):

@@ -72,9 +72,7 @@ def _policy(policy: Written, was: Rule | None) -> Iterator[str]:
     old = was.definition if was is not None else {}
     for key, value in sorted(rule.definition.items()):
         by = policy.keys.get(key)
-        origin = (
-            f"  # {by.by}" + (f", instead of {_json(by.instead_of)}" if by.instead_of is not None else "") if by else ""
-        )
+        origin = f"  # {by.by}" if by else ""
         yield f"      {key}: {_change(old, key, value) if was is not None else _json(value)}{origin}"
     for key in sorted(set(old) - set(rule.definition)):
         yield f"      {key}: {_json(old[key])} → (gone)"

@@ -1,7 +1,6 @@
 """What a queue should get from the broker: the definition of its RabbitMQ policy, for quorum queues and for all others.
 
-Each key says where it comes from: ours by nature, a policy file, or a RabbitMQ policy that ours displaces (the broker
-applies one policy only, so what it had said is copied). See docs/provisioning.md.
+Each key says where it comes from: the router's own, or a policy file. See docs/provisioning.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +24,10 @@ _OURS: Final = "the router"
 
 
 class Key(NamedTuple):
-    """A key of a RabbitMQ policy: its value, who said so, and what a displaced policy had said instead."""
+    """A key of a RabbitMQ policy: its value, and who said so."""
 
     value: Any
     by: str
-    instead_of: Any = None
 
 
 Definition = Mapping[str, Key]
@@ -53,35 +51,18 @@ def plain(definition: Definition) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((key, setting.value) for key, setting in definition.items()))
 
 
-def wanted(
-    chain: Sequence[Policy],
-    displaced: tuple[Rule | None, Rule | None],
-    names: Names,
-    *,
-    bounded: bool = False,
-    shard: int = 0,
-) -> Wanted:
-    """What the chain asks for, on top of what it displaces (for quorum, for others).
+def wanted(chain: Sequence[Policy], names: Names, *, bounded: bool = False, shard: int = 0) -> Wanted:
+    """What the chain asks for.
 
     `bounded`: an argument of the queue or an operator limits its length, so that refusing publishes would reach its
-    producers.
-    `shard`: of the inbox.
+    producers. `shard`: of the inbox.
     """
-    settings, inbox = _settings(chain), names.fifo if in_order(chain, names) else names.inboxes[shard]
-    quorum, other = displaced
-    full = _merged(settings, quorum, inbox)
-    common = {
-        key: setting for key, setting in _merged(settings, other, inbox).items() if not unsupported([key], "classic")
-    }
-    if OVERFLOW in full and full[OVERFLOW].value == REFUSE:
-        safe = True
-    else:
-        safe = not bounded and not any(key in full for key in LENGTHS) and OVERFLOW not in full
-    if safe:
-        full[STRATEGY] = Key("at-least-once", _OURS, _before(full.get(STRATEGY)))
+    full = {key: Key(setting.value, str(setting.source)) for key, setting in _settings(chain).items()}
+    full[EXCHANGE] = Key(names.fifo if in_order(chain, names) else names.inboxes[shard], _OURS)
+    common = {key: setting for key, setting in full.items() if not unsupported([key], "classic")}
+    if (full[OVERFLOW].value == REFUSE) if OVERFLOW in full else not (bounded or any(key in full for key in LENGTHS)):
+        full[STRATEGY] = Key("at-least-once", _OURS)
         full.setdefault(OVERFLOW, Key(REFUSE, _OURS))
-    else:
-        full.pop(STRATEGY, None)
     return Wanted(full, common)
 
 
@@ -90,10 +71,6 @@ def in_order(chain: Sequence[Policy], names: Names) -> bool:
     orders = next((policy.definition["ordering"] for policy in chain if "ordering" in policy.definition), None)
     has = any(isinstance(definition, Exchange) and definition.name == names.fifo for definition in core(names))
     return has and orders is not None and orders.value == "fifo"
-
-
-def _before(key: Key | None) -> Any:  # noqa: ANN401 - values of RabbitMQ's keys are of any type
-    return None if key is None or key.value == "at-least-once" else key.value
 
 
 def _settings(chain: Sequence[Policy]) -> dict[str, Setting]:
@@ -108,27 +85,6 @@ def _settings(chain: Sequence[Policy]) -> dict[str, Setting]:
     if requeue is not None and requeue.value and delay is not None and delay.value:
         settings[LIMIT] = Setting(0, requeue.source)
     return settings
-
-
-def _merged(settings: Mapping[str, Setting], displaced: Rule | None, inbox: str) -> dict[str, Key]:
-    out: dict[str, Key] = {}
-    before: Mapping[str, Any] = {} if displaced is None else displaced.definition
-    if displaced is not None:
-        out = {key: Key(value, copied_from(displaced)) for key, value in before.items()}
-    for key, setting in settings.items():
-        out[key] = Key(setting.value, str(setting.source), _other(before, key, setting.value))
-    out[EXCHANGE] = Key(inbox, _OURS, _other(before, EXCHANGE, inbox))
-    out.pop("dead-letter-routing-key", None)  # the original keys must stay visible
-    return out
-
-
-def copied_from(displaced: Rule) -> str:
-    """Who said a key that is copied."""
-    return f'policy "{displaced.name}"'
-
-
-def _other(before: Mapping[str, Any], key: str, value: object) -> Any:  # noqa: ANN401 - as _before
-    return before[key] if key in before and before[key] != value else None
 
 
 def bounded(arguments: Mapping[str, Any], operator: Rule | None) -> bool:
@@ -157,3 +113,8 @@ def foreign_target(queue: Standing, names: Names) -> str | None:
     if not isinstance(exchange, str) or exchange in names.inlets:
         return None
     return exchange
+
+
+def leads_to_inbox(rule: Rule, names: Names) -> bool:
+    """Whether a RabbitMQ policy leads dead letters to an inbox of ours, with the keys by which they came."""
+    return rule.definition.get(EXCHANGE) in names.inlets and "dead-letter-routing-key" not in rule.definition

@@ -1,4 +1,4 @@
-"""Regions: the queues that some of our selectors and of the broker's policies name together."""
+"""Regions: the queues that some of our selectors name together, those apart that an operator policy limits."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +16,13 @@ MOST_EXPRESSION: Final = 1024  # bytes; RabbitMQ 4.3 takes no more, those before
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Queues that all these policies of ours and RabbitMQ policies name; `names` where they are named one by one.
+    """Queues that all these policies of ours name; `names` where they are named one by one.
 
     `limits`: the operator policy on them, where it decides what the others mean. `behind`: how many more of our
     policies name all of them, and are cut off by one that does not inherit.
     """
 
     chain: tuple[Policy, ...]
-    displaced: tuple[Rule | None, Rule | None]
     wanted: Wanted
     kind: str | None = None
     names: frozenset[str] = frozenset()
@@ -39,8 +38,8 @@ class Region:
     @property
     def members(self) -> frozenset[object]:
         """By which it is told which of two is the narrower."""
-        placed = (*(("policy", rule) for rule in self.displaced), ("operator", self.limits))
-        rules = ((of, rule.name) for of, rule in placed if rule and not selector_regex.is_every(rule.pattern))
+        limits = self.limits
+        rules = [] if limits is None or selector_regex.is_every(limits.pattern) else [("operator", limits.name)]
         kind = [("kind", self.kind)] if self.kind else []
         return frozenset({*(policy.name for policy in self.chain), *rules, *kind})
 
@@ -61,8 +60,8 @@ class Region:
         if self.names:
             return selector_regex.exactly(self.names)
         ours = [selector_regex.of_selector(policy.selector) for policy in self.narrowest]
-        rules = (rule for rule in (*self.displaced, self.limits) if rule is not None)
-        return selector_regex.both([*ours, *(selector_regex.closed(rule.pattern) for rule in rules)])
+        limits = [] if self.limits is None else [selector_regex.closed(self.limits.pattern)]
+        return selector_regex.both([*ours, *limits])
 
 
 def parts(region: Region) -> Iterable[Region]:
@@ -91,9 +90,8 @@ def may_share(region: Region, other: Region) -> bool:
 
 def rank(region: Region) -> tuple[int, ...]:
     """Of a higher one the policy has a higher priority; between as many selectors what the broker applies decides."""
-    rules = (*region.displaced, region.limits)
-    theirs = (max((rule.priority for rule in some if rule is not None), default=0) for some in (rules[:2], rules[2:]))
-    return (1 if region.names else 0, len(region.members) + region.behind, *theirs)
+    operator = 0 if region.limits is None else region.limits.priority
+    return (1 if region.names else 0, len(region.members) + region.behind, operator)
 
 
 def kind_of(chain: Sequence[Policy]) -> str | None:
@@ -107,7 +105,7 @@ def together(exact: Sequence[Region]) -> list[Region]:
     for _, same in groupby(sorted(exact, key=_content), key=_content):
         group = [*same]
         first, names = group[0], frozenset(name for region in group for name in region.names)
-        out.append(Region((), (None, None), first.wanted, first.kind, names, first.shard))
+        out.append(Region((), first.wanted, first.kind, names, first.shard))
     return out
 
 

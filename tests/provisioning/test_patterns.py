@@ -282,5 +282,5 @@ def test_deaths_that_are_on_their_way_keep_their_policy(definition: dict[str, An
     rule = Rule("theirs", "^q$", {"dead-letter-exchange": "x", **definition})
     snapshot = Snapshot("/", (4, 3), (Standing("q", "quorum", pending=3),), policies=(rule,))
     policies = ordered([_policy("p", Selector(SelectorKind.QUEUE, "q"), **{"max-length": 5})])
-    planned = plan(policies, snapshot, NAMES, frozenset())
+    planned = plan(policies, snapshot, NAMES, frozenset({"theirs"}))  # the ledger names it
     assert [note.code for note in planned.conflicts] == ["pending"] * bool(lost)

@@ -4,14 +4,9 @@ from typing import Any
 
 import pytest
 
-from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.broker.policies import Policy as BrokerPolicy
 from dlx_router.broker.policy_keys import unsupported
-from dlx_router.core.names import Names
-from dlx_router.core.policy import Policy, Selector, SelectorKind, Source, ordered
-from dlx_router.provisioning.broker_rules import in_force
-from dlx_router.provisioning.desired_policies import desired
-from tests.provisioning.test_provision import INBOX, Commands
+from tests.provisioning.test_provision import Commands
 from tests.support.eventually import eventually
 
 SKIPPED = [
@@ -25,20 +20,13 @@ SKIPPED = [
 
 
 @pytest.mark.parametrize(("kind", "key", "version", "is_skipped"), SKIPPED)
-def test_a_policy_is_copied_where_the_broker_applies_it_and_only_there(
+def test_the_broker_skips_a_policy_for_some_keys(
     kind: str,
     key: str,
     version: tuple[int, ...],
     is_skipped: bool,  # noqa: FBT001 - a table
 ) -> None:
     assert bool(unsupported([key], kind, version)) is is_skipped
-    theirs = Rule("theirs", "^q$", {key: 1, "message-ttl": 7}, 3)
-    now = Snapshot("/", version, (Standing("q", kind),), policies=(theirs,))
-    every = Policy("all", Selector(SelectorKind.MATCH, "#"), Source("all", "p.yaml", 1))
-    ours = [written.rule for written in desired(ordered([every]), now, Names()).policies]
-    rule = in_force([*ours, theirs], "q", kind, version)
-    assert rule in ours
-    assert ("message-ttl" in rule.definition) is not is_skipped
 
 
 def test_a_policy_that_the_broker_skips_on_quorum_queues_is_no_harm_to_ours() -> None:
@@ -76,21 +64,3 @@ def test_the_broker_skips_a_policy_for_the_keys_that_we_know_and_for_no_other(co
         return {queue["name"]: queue.get("policy") or "" for queue in api.get(f"queues/{api.quoted}")}
 
     eventually(lambda: applied() == expected, 30)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", ["initial-cluster-size", "max-in-memory-length", "queue-leader-locator"])
-def test_a_policy_that_the_broker_skips_on_one_type_keeps_no_queue_from_the_inbox(commands: Commands, key: str) -> None:
-    """One that names every queue: no other of ours would lead the letters there."""
-    value = "client-local" if key == "queue-leader-locator" else 100
-    commands.vhost.policy("theirs", ".*", {key: value, "message-ttl": 70_000})
-    commands.declare("new", queue_type="quorum")
-    commands.declare("old")
-    commands.apply()
-    assert commands.plan()["steps"] == []
-    for queue in ("new", "old"):
-        eventually(lambda queue=queue: leads(commands, queue), 30)  # type: ignore[misc]  # a default binds it
-
-
-def leads(commands: Commands, queue: str) -> bool:
-    return (commands.effective(queue) or {}).get("dead-letter-exchange") == INBOX

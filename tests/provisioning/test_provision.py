@@ -101,13 +101,12 @@ class Commands:
 
 @pytest.fixture
 def shop(commands: Commands) -> Commands:
-    """Queues of every kind, and a policy of somebody else's."""
+    """Queues of every kind."""
     commands.declare("orders.new", queue_type="quorum")
     commands.declare("orders.old")
     commands.declare("hot", queue_type="quorum")
     commands.declare("bounded", queue_type="quorum", max_length=5)
     commands.declare("DLQ.hot", queue_type="quorum")
-    commands.vhost.policy("theirs", "^orders", {"expires": 86_400_000}, priority=3)
     return commands
 
 
@@ -118,7 +117,7 @@ def test_apply_makes_the_broker_catch_and_destroy_leaves_it_as_it_was(shop: Comm
     assert shop.plan()["steps"] == []
     caught = {"dead-letter-exchange": INBOX}
     safe = {**caught, "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
-    orders = {"message-ttl": 3_600_000, "expires": 86_400_000}
+    orders = {"message-ttl": 3_600_000}
     wanted = {
         "orders.new": {**safe, **orders},
         "orders.old": {**caught, **orders},
@@ -203,12 +202,13 @@ def test_what_a_hand_changes_is_drift_until_apply_puts_it_right(
 @pytest.mark.usefixtures("newest")
 def test_what_is_not_ours_is_never_touched(shop: Commands) -> None:
     shop.vhost.policy("dlx-router.mine", "^orders", {"max-length": 7}, priority=9)
+    shop.vhost.policy("theirs", "^orders", {"expires": 86_400_000}, priority=3)
     shop.declare("argued", dead_letter_exchange="elsewhere")
     done = shop.run("apply")
     assert done.returncode == 1, "a queue that cannot be caught is said"
     assert "DLX201: queue argued" in done.stdout
     assert '"dlx-router.mine" has a name of ours, but apply did not make it' in done.stdout
-    assert 'max-length: 7  # policy "dlx-router.mine"' in done.stdout
+    assert 'policy "theirs" of priority 3' in done.stdout
     shop.declare("dlx-router.stranger")
     done = shop.run("destroy")
     assert done.returncode == 0, done.stdout + done.stderr

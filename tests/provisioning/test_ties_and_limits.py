@@ -56,68 +56,6 @@ def test_a_policy_that_does_not_inherit_is_above_those_that_it_cuts_off(
     assert given_to("orders.vip", kind, VIP, stands=stands, others=["a"]) == [definition]
 
 
-PEOPLE = (Rule("a", "^orders", {"max-length": 1000}, 1), Rule("b", r"\.new$", {"max-length": 100_000}, 2))
-
-
-@pytest.mark.parametrize("stands", [True, False])
-def test_of_two_policies_of_people_the_higher_is_copied_wherever_both_fit(
-    stands: bool,  # noqa: FBT001 - a table
-) -> None:
-    more: dict[str, Any] = {"others": ["orders.old", "mails.new"], "policies": PEOPLE}
-    for definition in given_to("orders.new", "quorum", [policy("all", "#")], stands=stands, **more):
-        assert definition == {**LOSSY, "max-length": 100_000}
-
-
-TIED = (Rule("a", "^q", {"max-length": 10}, 3), Rule("b", "q$", {"max-length": 20}, 3))
-
-
-@pytest.mark.parametrize(("now", "limit"), [("a", 10), ("b", 20), ("", 10), ("gone", 10)])
-def test_of_two_of_one_priority_that_is_copied_which_the_broker_says_it_took(now: str, limit: int) -> None:
-    """`gone`: it has not counted since that one was removed."""
-    every = [policy("all", "#")]
-    (definition,) = given_to("q", "quorum", every, policies=TIED, of={"policy": now})
-    assert definition == {**LOSSY, "max-length": limit}
-
-
-def test_what_was_copied_of_two_of_one_priority_stays_when_our_policies_change() -> None:
-    first = Snapshot("/", (4, 3), (Standing("q", "quorum", policy="b"),), policies=TIED)
-    want = desired(ordered([policy("all", "#")]), first, NAMES)
-    (ours,) = [written.rule for written in want.policies if "q" in written.queues]
-    rules = (*TIED, *(written.rule for written in want.policies))
-    after = replace(first, queues=(Standing("q", "quorum", policy=ours.name),), policies=rules)
-    owned = frozenset(written.rule.name for written in want.policies)
-    changed = desired(ordered([policy("all", "#", message_ttl=5)]), after, NAMES, owned=owned)
-    (ours,) = [written.rule for written in changed.policies if "q" in written.queues]
-    assert ours.definition == {**LOSSY, "max-length": 20, "message-ttl": 5}
-
-
-@given(SETS, FOREIGN, STANDING, st.sampled_from([(3, 10), (4, 3)]), st.data())
-def test_what_the_broker_took_is_copied_and_a_second_plan_is_empty(
-    policies: PolicySet, foreign: list[Rule], queues: list[Standing], version: tuple[int, ...], data: st.DataObject
-) -> None:
-    taken: dict[str, Rule] = {}
-    for queue in queues:
-        if tied := at_top(foreign, queue.name, queue.kind, version):
-            taken[queue.name] = data.draw(st.sampled_from(tied))
-    standing = tuple(replace(queue, policy=taken[queue.name].name if queue.name in taken else "") for queue in queues)
-    before = Snapshot("/", version, standing, policies=tuple(foreign))
-    want = desired(policies, before, NAMES)
-    rules = [*foreign, *(written.rule for written in want.policies)]
-    now = {}
-    for queue in queues:
-        tops = at_top(rules, queue.name, queue.kind, version)
-        now[queue.name] = data.draw(st.sampled_from(tops)).name if tops else ""
-        chain = policies.chain(vhost="/", queue=queue.name, queue_type=None)
-        if chain and queue.name in taken:
-            stated = {key for policy in chain for key in policy.definition}
-            copied = {key: value for key, value in taken[queue.name].definition.items() if key not in stated}
-            assert all(copied.items() <= rule.definition.items() for rule in tops)
-    after = replace(before, queues=tuple(replace(queue, policy=now[queue.name]) for queue in queues))
-    after = replace(after, policies=tuple(rules))
-    again = plan(policies, after, NAMES, frozenset(written.rule.name for written in want.policies))
-    assert [step for step in again.steps if step.what == "policy"] == []
-
-
 # -- operators ----------------------------------------------------------------------------------------------------
 
 LIMITED = [
