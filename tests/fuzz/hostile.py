@@ -130,7 +130,20 @@ _json = st.recursive(
 _MEMBERS: Final = (
     *("v", "id", "state", "vhost", "failed_queue", "first", "attempts", "redrives", "tries", "reason", "cause"),
     *("policy", "revision", "due_ms", "first_death_ms", "last_death_ms", "deaths", "props", "error", "redrive_id"),
-    *("parent", "shadowed", "digest", "mac", "target", "since_ms", "declared", "cut", "trace", "wait_ms", "queue"),
+    *(
+        "parent",
+        "shadowed",
+        "digest",
+        "mac",
+        "target",
+        "serial",
+        "since_ms",
+        "declared",
+        "cut",
+        "trace",
+        "wait_ms",
+        "queue",
+    ),
     *("exchange", "routing_keys", "description", "retry", "retry_after_ms", "tag", "kind", "event_id", "time_ms"),
 )
 _PLAIN: Final[dict[str, Any]] = {

@@ -157,6 +157,7 @@ def test_the_record_of_a_dead_letter_tells_its_whole_story(scene: Scene) -> None
     first_ms, last_ms = members.pop("first_death_ms"), members.pop("last_death_ms")
     assert int(before) * 1000 <= first_ms <= last_ms <= time.time() * 1000
     assert (len(members.pop("mac")), len(members.pop("revision"))) == (32, 12)
+    assert members.pop("serial") > 0
     first = members.pop("first")
     assert {name: first[name] for name in ("queue", "exchange", "routing_keys")} == {
         "queue": queue,
