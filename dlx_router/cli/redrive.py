@@ -102,11 +102,6 @@ def _shown(preview: Mapping[str, Any]) -> Iterable[str]:
     unacked = "" if preview["unacked"] is None else f", {preview['unacked']} unacked"
     consumers = output.number(preview["consumers"], "consumer")
     yield f"queue {preview['queue']}: {output.number(preview['messages'], 'message')}{unacked}, {consumers}"
-    if preview["letters"] is None:
-        yield f"how many of them are letters was not looked at: {preview['not_sampled']}"
-    elif preview["sampled"]:
-        share = round(100 * preview["letters"] / preview["sampled"])
-        yield f"of the first {preview['sampled']}, {preview['letters']} are letters ({share} %); what is none stays"
     if preview["objection"]:
         yield f"WARNING: {preview['objection']}; what lies there may be living messages"
 

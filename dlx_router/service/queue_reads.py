@@ -1,7 +1,7 @@
 """Reads of queues that the router does not own: every basic.consume and basic.get of one is admitted here first.
 
 A read must cost no message. RabbitMQ deletes an auto-delete, exclusive or expiring queue with all that is in it once
-its last consumer leaves, and a preview is a consumer. So such a queue is never read. RabbitMQ 4.x ends the connection
+its last consumer leaves, and a read is a consumer. So such a queue is never read. RabbitMQ 4.x ends the connection
 (541) where it should deliver a message that AMQP 0-9-1 cannot carry, and counts a failed delivery for every message
 that the connection held. So after a 541 the queue is not read until that message is taken out, and never if the first
 message is near its delivery limit.

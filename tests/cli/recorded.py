@@ -392,9 +392,6 @@ PREVIEW: Final = {
     "unacked": 0,
     "consumers": 1,
     "is_dead_letter_queue": True,
-    "sampled": 23,
-    "letters": 20,
-    "not_sampled": "",
     "objection": f"queue '{GRAVE}' has 1 consumer",
 }
 POLICIES: Final = {

@@ -256,9 +256,6 @@ class Liar:
             "unacked": 0,
             "consumers": 0,
             "is_dead_letter_queue": False,
-            "sampled": 1,
-            "letters": 1,
-            "not_sampled": "",
             "objection": text,
         }
         failed = {"vhost": text, "failed_queue": text, "states": {"dead": 1}, "last_ms": WHEN}

@@ -55,11 +55,6 @@ def test_what_is_refused_says_why(shop: Shop) -> None:
         (("redrive", "start", "dlx-router.parking", "--yes", "--filter", "1 +"), "filter, line 1, column"),
         (("redrive", "start", "dlx-router.parking", "--yes", "--rate", "-1"), "rate"),
         (("redrive", "start", "DLQ.\udc80", "--yes"), "body.queue: Input should be a valid string"),
-        (("letters", "work", "DLQ.\udc80", "--exec", "true"), "does not exist"),
-        (
-            ("letters", "work", "DLQ.a", "--exec", "true", "--filter", "reason == '\udc80'"),
-            "body.filter: Input should be",
-        ),
         (("redrive", "show", "nothing"), "no task"),
         (("redrive", "start", "dlx-router.parking", "--yes", "--group", "nope"), "no ID of a group"),
     ):

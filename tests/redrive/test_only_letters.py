@@ -191,9 +191,7 @@ def test_the_prompt_tells_what_lies_there_before_it_asks(shop: Shop) -> None:
     eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
     code, printed = typed(shop, b"n\n", "discard", work)
     assert (code, "4 messages" in printed, "0 consumers" in printed) == (1, True, True), printed
-    assert ("of the first 4, 1 are letters (25 %)" in printed, "is no dead-letter queue" in printed) == (True, True), (
-        printed
-    )
+    assert "is no dead-letter queue" in printed, printed
     code, printed = typed(shop, b"y\n", "discard", work)
     assert code == 0, printed
     eventually(lambda: shop.amqp.depth(work) == 3)

@@ -130,7 +130,7 @@ def test_such_a_queue_is_not_attached(
     assert consistently(lambda: (amqp.depth("one.auto"), amqp.depth("one.expires")) == (20, 20))
 
 
-@pytest.mark.parametrize("read", ["preview", "import", "receive many", "dry run"])
+@pytest.mark.parametrize("read", ["import", "receive many", "dry run"])
 def test_failed_reads_do_not_use_up_the_delivery_limit(
     read: str, vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
 ) -> None:
@@ -162,7 +162,7 @@ def test_failed_reads_do_not_use_up_the_delivery_limit(
     assert "queue.unreadable" in router.output
 
 
-@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("read", sorted(READS.keys() - {"preview"}))  # which reads no message
 def test_no_queue_is_read_whose_first_message_is_near_its_limit(
     read: str, vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
 ) -> None:

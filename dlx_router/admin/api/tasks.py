@@ -113,16 +113,13 @@ class Exported(BaseModel):
 
 
 class Preview(BaseModel):
-    """What a task would meet in a queue. `unacked` null: nobody can say. `letters`: of `sampled`, null: none was."""
+    """What a task would meet in a queue; no message is read. `unacked` null: nobody can say."""
 
     queue: str
     messages: int
     unacked: int | None
     consumers: int
     is_dead_letter_queue: bool
-    sampled: int
-    letters: int | None
-    not_sampled: str
     objection: str
 
 
@@ -174,7 +171,7 @@ async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
 async def preview(
     given: Given, who: Operator, queue: Annotated[str, Query(min_length=1, max_length=255)], vhost: Vhost = "/"
 ) -> Response:
-    """What a task would meet in a queue, before it is asked for. Up to 100 messages are looked at and given back."""
+    """What a task would meet in a queue, before it is asked for."""
     tasks = await _of(given, who, vhost)
     with refusing():
         shown = await tasks.preview(queue)

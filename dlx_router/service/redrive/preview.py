@@ -6,22 +6,16 @@ somebody consumes, those are messages that the consumer waits for.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from dlx_router.broker.management import ManagementError
 from dlx_router.config.units import number_of
 from dlx_router.core.dead_letter_queues import Aim, aims, is_made, is_named
-from dlx_router.redrive.eligibility import is_letter
-from dlx_router.redrive.task import Kind as TaskKind
-from dlx_router.redrive.task import Spec, TaskError
-from dlx_router.service.inflight import decoder
-from dlx_router.service.redrive.context import TaskContext, place_of
-from dlx_router.service.redrive.peek import Kind, PeekError, peek
-from dlx_router.wire import frames
+from dlx_router.redrive.task import Kind, Spec, TaskError
+from dlx_router.service.redrive.context import TaskContext
 
-SAMPLE: Final = 100
 LEAVING_S: Final = 2.0  # a consumer that has just gone (of the task before, say) may still be counted
 LOOK_S: Final = 0.1
 KNOWING: Final = '--not-a-dead-letter-queue (API: "not_a_dead_letter_queue": true)'
@@ -29,16 +23,13 @@ KNOWING: Final = '--not-a-dead-letter-queue (API: "not_a_dead_letter_queue": tru
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`unacked` None: nobody can say. `letters`: of the `sampled` first ones; None: `not_sampled` says why not."""
+    """A queue as the broker counts it; no message is read. `unacked` None: nobody can say."""
 
     queue: str
     messages: int
     unacked: int | None
     consumers: int
     is_dead_letter_queue: bool
-    sampled: int = 0
-    letters: int | None = None
-    not_sampled: str = ""
 
     @property
     def objection(self) -> str:
@@ -63,7 +54,7 @@ async def see_to_letters(context: TaskContext, spec: Spec) -> None:
     """
     if spec.not_a_dead_letter_queue:
         return
-    takes = spec.kind is not TaskKind.EXPORT and not spec.dry_run
+    takes = spec.kind is not Kind.EXPORT and not spec.dry_run
     is_ours = not takes or await _is_dead_letter_queue(context, spec.queue)
     consumers = await _consumers(context, spec.queue, context.awaited)
     why = objection(spec.queue, consumers, is_dead_letter_queue=is_ours)
@@ -86,39 +77,13 @@ async def previewed(context: TaskContext, queue: str) -> Preview:
     messages, counted = (await context.topology.censuses([queue])).get(queue, (0, 0))
     consumers = max(counted - context.leased(queue), 0)
     unacked = facts.get("messages_unacknowledged")
-    unsampled = Preview(
+    return Preview(
         queue,
         messages,
         unacked if isinstance(unacked, int) else None,
         consumers,
         await _is_dead_letter_queue(context, queue),
     )
-    if "type" not in facts:
-        return replace(unsampled, not_sampled="the management API does not tell its type")
-    try:
-        sampled, letters = await _sampled(context, queue, facts, consumers, min(messages, SAMPLE))
-    except PeekError as error:
-        return replace(unsampled, not_sampled=str(error))
-    return replace(unsampled, sampled=sampled, letters=letters)
-
-
-async def _sampled(
-    context: TaskContext, queue: str, facts: Mapping[str, Any], consumers: int, limit: int
-) -> tuple[int, int]:
-    """How many of the first messages were looked at, and how many of them are letters. PeekError, ReadRefused."""
-    kind = Kind(facts["type"], consumers)
-    place = place_of(context, queue)
-    are_letters: list[bool] = []
-
-    def keep(delivery: frames.Delivery) -> None:
-        with contextlib.suppress(decoder.Malformed):
-            are_letters.append(is_letter(decoder.read(delivery, place)[0]))
-
-    if not limit:
-        return 0, 0
-    where = context.host, context.login, context.tls
-    read = await peek(where, queue, kind, context.reads, facts, limit=limit, keep=keep)
-    return read, sum(are_letters)
 
 
 async def _consumers(context: TaskContext, queue: str, awaited: Callable[[str], int] = lambda _queue: 0) -> int:
