@@ -20,7 +20,6 @@ class Door:
         self._router, self._names = router, settings.names
         self._tokens = Tokens(Path(settings.api_tokens_file)) if settings.api_tokens_file else None
         self._is_loopback, self._hosts = is_loopback(settings.http_host), hosts
-        self._console_url, self._has_console = settings.console_url, settings.console != "off"
         self._loading = asyncio.Lock()
         self._app: Any = None
 
@@ -44,10 +43,7 @@ class Door:
             letters,
             policies,
             queues,
-            revisions,
-            searches,
             sessions,
-            status_pages,
             tasks,
         )
         from dlx_router.admin.api.app import create_app  # noqa: PLC0415 - see the module
@@ -65,9 +61,6 @@ class Door:
             drift=self._router.drift,
             importer=self._router.importer,
             management=self._router.management,
-            console_url=self._console_url,
-            has_console=self._has_console,
         )
-        letters_paths = (queues, groups, letters, comments, searches, status_pages)
-        paths = (*letters_paths, policies, revisions, tasks, leases, sessions)
+        paths = (queues, groups, letters, comments, policies, tasks, leases, sessions)
         return create_app(context, [module.router for module in paths])

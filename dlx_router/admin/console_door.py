@@ -28,9 +28,7 @@ from dlx_router.config.environment.settings import Settings
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.wall_clock import wall_ms
 
-PATHS: Final = re.compile(
-    r"/|/(login|logout|theme|time-zone|groups|letters|searches|status|redrive|tasks|policies|explain|audit|static)(/.*)?"
-)
+PATHS: Final = re.compile(r"/|/(login|logout|theme|groups|letters|redrive|tasks|policies|explain|audit|static)(/.*)?")
 MAX_BODY_BYTES: Final = 1_500_000
 MAX_BODIES_BYTES: Final = 24_000_000  # of all together
 AT_ONCE: Final = 16

@@ -19,9 +19,7 @@ from dlx_router.cli import (
     letter_comments,
     letters,
     operator_commands,
-    searches,
     status,
-    status_pages,
     webhooks,
 )
 from dlx_router.cli.pipeline import analysis_commands, archive_commands, table_commands
@@ -32,7 +30,7 @@ from dlx_router.telemetry import faults
 _STDERR = 2
 # As somebody meets them; what changes letters comes after what looks at them.
 ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "status", "queues", "groups", "letters",
-         "searches", "redrive", "edit", "discard", "audits", "console", "webhooks",
+         "redrive", "edit", "discard", "audits", "console", "webhooks",
          "pipeline", "support-bundle")  # fmt: skip
 
 
@@ -92,10 +90,7 @@ app.add_typer(policy_commands.app, name="policy")
 operator_commands.add_to(app)
 letters.app.command()(letter_comments.comment)
 app.add_typer(letters.app, name="letters")
-for command in (status_pages.share, status_pages.unshare, status_pages.shared):
-    groups.app.command()(command)
 app.add_typer(groups.app, name="groups")
-app.add_typer(searches.app, name="searches")
 app.command()(groups.queues)
 app.command()(status.status)
 app.command()(status.audits)

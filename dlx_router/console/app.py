@@ -22,26 +22,18 @@ from dlx_router.console.pages import (
     login,
     overview,
     policies,
-    revisions,
-    searches,
-    status_pages,
     tasks,
-    time_zone,
 )
 from dlx_router.console.rendering import environment
 from dlx_router.console.router_api import ApiError, RouterApi
 from dlx_router.console.who import Console
-from dlx_router.core.status_pages import without_token
 from dlx_router.telemetry.logs import log
 
 PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/", overview.overview),
     ("GET", "/groups", groups.groups),
-    ("GET", "/groups/shared", status_pages.status_pages),
     ("GET", "/groups/{group_id}", groups.group),
     ("POST", "/groups/{group_id}", groups.change_group),
-    ("POST", "/groups/{group_id}/share", status_pages.share),
-    ("POST", "/groups/{group_id}/unshare", status_pages.revoke),
     ("GET", "/letters", letters.letters),
     ("GET", "/letters/{letter_id}", letters.letter),
     ("POST", "/letters/{letter_id}/send-back", letters.send_back),
@@ -55,11 +47,7 @@ PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/tasks/{task_id}", tasks.task),
     ("POST", "/tasks/{task_id}/start", tasks.start),
     ("POST", "/tasks/{task_id}/{verb}", tasks.change_task),
-    ("GET", "/searches", searches.searches),
-    ("POST", "/searches", searches.save),
-    ("POST", "/searches/{search_id}/delete", searches.delete),
     ("GET", "/policies", policies.policies),
-    ("GET", "/policies/diff", revisions.diff),
     ("GET", "/explain", policies.explain),
     ("GET", "/audit", policies.audit),
 )
@@ -81,13 +69,11 @@ def create_app(  # noqa: PLR0913 - as Console has them
     trusted = proxies or TrustedProxies()
     console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure, carried, sealed, trusted)
     pages = [Route(path, endpoint(console, shows), methods=[method]) for method, path, shows in PAGES]
-    pages.append(Route("/status/{token:path}", status_pages.public_page(console), methods=["GET"]))
     routes: list[BaseRoute] = [
         Route("/static/{name}", assets.serve),
         Route("/login", login.login(console), methods=["GET", "POST"]),
         Route("/logout", endpoint(console, login.logout), methods=["POST"]),
         Route("/theme", endpoint(console, login.theme), methods=["POST"]),
-        Route("/time-zone", endpoint(console, time_zone.time_zone), methods=["GET", "POST"]),
         Mount("/at/{router}", routes=pages),
         *pages,
     ]
@@ -119,7 +105,7 @@ def _missing(console: Console) -> Callable[[Request, Exception], Awaitable[Respo
 def _broken(console: Console) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(request: Request, error: Exception) -> Response:
         """A fault of ours: the log has it, the page does not."""
-        path = without_token(request.url.path)
+        path = request.url.path
         log.error("console.failed", method=request.method, path=path, error=repr(error), exc_info=error)
         return trouble(console, request, ApiError(500, "a fault of the console; its log says more"))
 

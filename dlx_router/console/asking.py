@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from dlx_router import __version__
 from dlx_router.config.api_access.allowed_hosts import foreign_page
-from dlx_router.console import forms, zones
+from dlx_router.console import forms
 from dlx_router.console.exports import exported
 from dlx_router.console.rendering import query, quoted
 from dlx_router.console.router_api import UNREACHABLE, ApiError, RouterApi
@@ -18,7 +18,6 @@ from dlx_router.console.who import ELSEWHERE, Console, session_of
 
 THEMES: Final = ("auto", "light", "dark")
 THEME: Final = "dlx_theme"
-ZONE: Final = "dlx_zone"
 VHOSTS_S: Final = 10.0  # they are few, and seldom others
 A_YEAR_S: Final = 365 * 86_400
 _OF_A_PAGE: Final = frozenset({"cursor", "offset", "format", "list"})
@@ -115,7 +114,6 @@ def page(console: Console, request: Request, template: str, code: int = 200, **v
         "console": console,
         "assets": console.assets,
         "theme": theme if theme in THEMES else "auto",
-        "zone": zones.current(),
         "version": __version__,
         "here": query(request.url.path, dict(request.query_params)),
     }
@@ -126,10 +124,6 @@ def endpoint(console: Console, shows: Page) -> Callable[[Request], Awaitable[Res
     """What Starlette calls: the page for those who are logged in, changes only by our own forms."""
 
     async def answer(request: Request) -> Response:
-        with zones.shown_in(request.cookies.get(ZONE, zones.UTC_NAME)):
-            return await answered(request)
-
-    async def answered(request: Request) -> Response:
         router = _router(console, request)
         if router is None:
             return trouble(console, request, ApiError(404, "the console shows no router of that name"))

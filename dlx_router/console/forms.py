@@ -1,16 +1,17 @@
 """What a page's form sends, bounded and decoded; nothing of it is trusted."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
-from dlx_router.console import zones
+from dlx_router.console.rendering import LATEST_MS, utc
 
 MAX_FORM_BYTES: Final = 1_500_000  # an edited body of 512 KiB, its text encoded
 MAX_FIELDS: Final = 1_100
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _KIND: Final = "application/x-www-form-urlencoded"
 
 
@@ -84,42 +85,32 @@ async def read(request: Request) -> Form:
     return Form(fields)
 
 
-def moment_ms(text: str, zone: str = zones.UTC_NAME, *, is_end: bool = False) -> str:
-    """A moment of a field or an address as the API takes it: ms since 1970. Without an offset it is of this zone.
+def moment_ms(text: str) -> str:
+    """A moment of a field or an address as the API takes it: ms since 1970. Without an offset it is in UTC.
 
-    What is neither stays as it is: the router says what is wrong with it. Raises ZoneError for a time that the zone's
-    clocks skip.
+    What is neither stays as it is: the router says what is wrong with it.
     """
-    local = _local(text)
-    if local is None:
-        return text
-    if local.tzinfo is not None:
-        return str(int(local.timestamp() * 1000))
-    return str(zones.moment(local, zone, is_end=is_end))
-
-
-def twice(text: str, zone: str, *, is_end: bool = False) -> str:
-    """What to tell of a time that the zone's clocks have twice; empty where they have it once, or it says which."""
-    local = _local(text)
-    return "" if local is None or local.tzinfo is not None else zones.twice(local, zone, is_end=is_end)
+    moment = _moment(text)
+    return text if moment is None else str((moment - _EPOCH) // timedelta(milliseconds=1))
 
 
 def as_typed(text: str) -> str:
     """A time without an offset as such a field has it, so that what was refused is still there to be changed."""
-    local = _local(text)
-    return "" if local is None or local.tzinfo is not None else local.isoformat(timespec="seconds")
+    moment = _moment(text)
+    return "" if moment is None else moment.replace(tzinfo=None).isoformat(timespec="seconds")
 
 
-def _local(text: str) -> datetime | None:
+def _moment(text: str) -> datetime | None:
     if text.isascii() and text.isdigit():
         return None
     try:
-        return datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def moment_field(ms: str, zone: str = zones.UTC_NAME) -> str:
-    """A moment in ms as a field of the kind datetime-local has it in this zone, to the second; empty: it is none."""
-    is_moment = ms.isascii() and ms.isdigit() and len(ms) <= len(str(zones.LATEST_MS))
-    return zones.field_of(int(ms), zone) if is_moment else ""
+def moment_field(ms: str) -> str:
+    """A moment in ms as a field of the kind datetime-local has it, in UTC, to the second; empty where it is none."""
+    moment = utc(int(ms)) if ms.isascii() and ms.isdigit() and len(ms) <= len(str(LATEST_MS)) else None
+    return "" if moment is None else moment.replace(tzinfo=None).isoformat(timespec="seconds")

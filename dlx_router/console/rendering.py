@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -10,10 +11,11 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from dlx_router.console.zones import machine, stamp
 from dlx_router.core.nested_json import in_a_line, in_lines
 from dlx_router.core.printable import printable_lines
 
+LATEST_MS: Final = 253_402_300_799_000  # the year 9999
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_CELL: Final = 300  # characters of a text in a list
 MAX_TEXT: Final = 4_000  # of a text on a page of its own
 MAX_BODY: Final = 100_000
@@ -74,12 +76,23 @@ def count(number: object) -> str:
     return f"{number:,}" if isinstance(number, int) else "?"
 
 
+def utc(ms: object) -> datetime | None:
+    """A moment to the millisecond; None where it is none."""
+    is_moment = isinstance(ms, int | float) and 0 < ms < LATEST_MS  # no NaN, nothing that no calendar holds
+    return _EPOCH + int(ms) * timedelta(milliseconds=1) if is_moment else None  # type: ignore[call-overload]  # a number
+
+
+def stamp(ms: object) -> str:
+    """A moment in UTC as text; a dash where it is none."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03} UTC" if (moment := utc(ms)) else "–"
+
+
 def when(ms: object) -> Markup:
-    """A moment in the zone of the page, which it names; in UTC for machines. A dash where it is none."""
-    exact = stamp(ms)
-    if exact == "–" or not isinstance(ms, int | float):
+    """A moment in UTC, which the browser shows in its own zone (times.js). A dash where it is none."""
+    moment = utc(ms)
+    if moment is None:
         return Markup("–")
-    return Markup('<time datetime="{}">{}</time>').format(machine(ms), exact)
+    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(timespec="milliseconds"), stamp(ms))
 
 
 def lasting(ms: object) -> str:
@@ -97,13 +110,15 @@ def lasting(ms: object) -> str:
 
 def ago(ms: object, now_ms: int | None = None) -> Markup:
     """A moment as people say it; the exact one is its title."""
-    exact = stamp(ms)
-    if exact == "–" or not isinstance(ms, int | float):
+    moment = utc(ms)
+    if moment is None or not isinstance(ms, int | float):
         return Markup("–")
     away = (int(time.time() * 1000) if now_ms is None else now_ms) - ms
     span = lasting(abs(away) - abs(away) % 1000).split(" ")[:2]
     phrase = "now" if abs(away) < 1000 else f"{' '.join(span)} ago" if away > 0 else f"in {' '.join(span)}"  # noqa: PLR2004 - a second, in ms
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine(ms), exact, phrase)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        moment.isoformat(timespec="milliseconds"), stamp(ms), phrase
+    )
 
 
 def pretty(document: object) -> str:

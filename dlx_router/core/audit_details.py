@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dlx_router.core import status_pages
-from dlx_router.core.saved_searches import ACTIONS, read
-
 _ONE_TASK: Final = "task."
 
 
@@ -17,12 +14,10 @@ def task_of(audit: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
 
 
 def audit_details(audit: Mapping[str, Any]) -> dict[str, Any]:
-    """Names and values, without what is empty; of a task, a message and a search what tells it from others."""
-    task, message, search = task_of(audit), audit["details"].get("message"), _search(audit)
+    """Names and values, without what is empty; of a task and a message what tells it from others."""
+    task, message = task_of(audit), audit["details"].get("message")
     if isinstance(message, dict):
         return {"to": audit["details"].get("to"), **{name: message.get(name) for name in ("kind", "count", "id")}}
-    if (short := search or _page(audit)) is not None:
-        return short
     if task is None:
         return {name: value for name, value in audit["details"].items() if value not in (None, "")}
     spec, counts = task["spec"], task.get("counts")
@@ -33,33 +28,4 @@ def audit_details(audit: Mapping[str, Any]) -> dict[str, Any]:
         "kind": kind,
         "queue": spec.get("queue"),
         "would go" if spec.get("dry_run") else "sent": sent,
-    }
-
-
-def _search(audit: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A saved search by its name, page and filter; all of them by their number. None where it tells of none."""
-    if audit["action"] not in ACTIONS:
-        return None
-    search, searches = audit["details"].get("search"), audit["details"].get("searches")
-    if isinstance(searches, list):
-        return {"searches": len(searches)}
-    saved = read(search)
-    return None if saved is None else {"search": saved.name, "page": saved.page, **saved.filter}
-
-
-def _page(audit: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A status page by its group and queue; all of them by their number. None where it tells of none."""
-    if audit["action"] not in status_pages.ACTIONS:
-        return None
-    pages = audit["details"].get("pages")
-    if isinstance(pages, list):
-        return {"pages": len(pages)}
-    page = status_pages.read(audit["details"].get("page"))
-    if page is None:
-        return None
-    return {
-        "group": page.group,
-        "queue": page.queue,
-        "error": "shown" if page.shows_error else "not shown",
-        "note": page.note,
     }

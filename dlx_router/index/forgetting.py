@@ -42,7 +42,6 @@ class Forgetting:
 
     def remove_rest(self, vhost: str) -> None:
         """What no letter of the vhost needs any more."""
-        for table in ("groups", "decided"):
-            self._do(f"DELETE FROM {table} WHERE queue IN ({_QUEUES})", (vhost,))
-        for table in ("queues", "places", "gaps", "audits", "signatures", "revisions", "streams"):
+        self._do(f"DELETE FROM groups WHERE queue IN ({_QUEUES})", (vhost,))
+        for table in ("queues", "places", "gaps", "audits", "signatures", "streams"):
             self._do(f"DELETE FROM {table} WHERE vhost = ?", (vhost,))

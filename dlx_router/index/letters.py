@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dlx_router.core.letter import FIRST_SERIAL, SERIALS_OF_A_CHANNEL
-from dlx_router.index import comments, revisions, rows
+from dlx_router.index import comments, rows
 from dlx_router.index.comments import Comment
 from dlx_router.index.counted import Counted
 from dlx_router.index.ids import Numbers
@@ -110,9 +110,9 @@ class _Letter:
 class _Fate:
     """What a transaction works out once for all letters whose events share a line."""
 
-    __slots__ = ("died", "group", "is_long", "is_sent", "number", "place", "queue", "shared", "state", "ts_ms", "uses")
+    __slots__ = ("died", "group", "is_long", "is_sent", "number", "place", "queue", "shared", "state", "uses")
 
-    def __init__(self, vhost: str, shared: Shared, numbers: Numbers, ts_ms: int) -> None:
+    def __init__(self, vhost: str, shared: Shared, numbers: Numbers) -> None:
         member = shared.members.get
         self.shared = shared  # so that nothing else gets its id
         self.queue = numbers.queue(vhost, shared.failed_queue)
@@ -123,14 +123,6 @@ class _Fate:
         self.group = 0  # of those whose error is not known, once there is one
         self.is_long = (shared.step[4] or 0) + (shared.step[6] or 0) > MAX_STEPS // 4
         self.uses = self.number = 0  # in the file, once it is written
-        self.ts_ms = ts_ms
-
-    @property
-    def decides(self) -> tuple[int, str, str] | None:
-        """Queue, revision and kind, where a revision of the policies decided so; None: a task did, say."""
-        *_, policy_revision, _, _, _, redrive_id = self.shared.step
-        counts = self.shared.kind in revisions.KINDS and policy_revision is not None and redrive_id is None
-        return (self.queue, policy_revision, self.shared.kind) if counts else None
 
 
 class Letters:
@@ -143,7 +135,6 @@ class Letters:
         self._keys = Keys(connection)
         self._lines = SharedLines(connection)
         self._fate_rows = Counted(connection, "fates", _FATE)
-        self._decided = revisions.Decided(connection)
         self._asked: set[str] = set()
         self._letters: dict[tuple[str, int], dict[int | None, _Letter]] = {}  # by id and failed queue, and serial
         self._touched: dict[int, tuple[tuple[str, int], _Letter]] = {}  # by number
@@ -172,7 +163,7 @@ class Letters:
         """
         shared, step = event.shared, rows.marked(event.step, signature)
         assert shared is not None
-        fate = self._fates.get(id(shared)) or self._fate(vhost, shared, event.ts_ms)
+        fate = self._fates.get(id(shared)) or self._fate(vhost, shared)
         if event.id not in self._asked:
             self.recall([event.id])
         name = event.id, fate.queue
@@ -266,15 +257,15 @@ class Letters:
         """A step on its way, which changes nothing about where it is."""
         assert event.shared is not None
         leased, is_long = event.shared._replace(step=rows.lease_step(event)), rows.times_leased(event) > MAX_STEPS // 4
-        fate = self._fate(vhost, leased, event.ts_ms)
+        fate = self._fate(vhost, leased)
         letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
         fate.uses += 1
         if is_long:
             self._long.append(letter.number)
 
-    def _fate(self, vhost: str, shared: Shared, ts_ms: int) -> _Fate:
+    def _fate(self, vhost: str, shared: Shared) -> _Fate:
         """Worked out once a transaction."""
-        fate = self._fates[id(shared)] = _Fate(vhost, shared, self._numbers, ts_ms)
+        fate = self._fates[id(shared)] = _Fate(vhost, shared, self._numbers)
         return fate
 
     def _group(self, vhost: str, fate: _Fate, event: Event) -> int:
@@ -365,13 +356,9 @@ class Letters:
         )
 
     def _write_steps(self) -> None:
-        counts: dict[tuple[int, str, str], tuple[int, int]] = {}
         for fate in self._fates.values():
             if fate.uses:
                 fate.number = self._fate_rows.use(fate.shared.step, fate.uses)
-                if (key := fate.decides) is not None:
-                    counts[key] = counts.get(key, (0, 0))[0] + fate.uses, fate.ts_ms
-        self._decided.write(counts)
         steps = [
             (letter.number, step, ts_ms, fate.number, due_ms, signature, fate.number if fate.is_sent else None)
             for _, letter in self._touched.values()

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.index import hours, revisions, schema, sent, telling
+from dlx_router.index import schema, sent, telling
 from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
@@ -193,21 +193,6 @@ class Reader:
             rows = ask(sql, (*visible, *(before or ()), limit)).fetchall()
         return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
 
-    def revisions(self, vhost: str, sees: Sees) -> list[dict[str, Any]]:
-        """Revisions of the policies that decided there or were in force, the newest first."""
-        with self._asking() as ask:
-            return revisions.revisions(ask, vhost, sees)
-
-    def revision(self, vhost: str, name: str, sees: Sees) -> dict[str, Any] | None:
-        """One of them, what it was and what it decided; None where nothing is known of it."""
-        with self._asking() as ask:
-            return revisions.revision(ask, vhost, name, sees)
-
-    def newest_revision(self, vhost: str) -> str | None:
-        """The one that came into force last, as the journal tells."""
-        with self._asking() as ask:
-            return revisions.newest(ask, vhost)
-
     def groups_since(self, vhost: str, since_ms: int, known: int | None = None) -> list[telling.GroupLook]:
         """Groups of a vhost that had a death from then on, or are new since `known`; see `telling.groups_since`."""
         with self._asking() as ask:
@@ -226,11 +211,6 @@ class Reader:
         """What our routers wrote down since then under these actions, the oldest first."""
         with self._asking() as ask:
             return telling.audits_of(ask, vhost, actions, since_ms)
-
-    def deaths_by_hour(self, group: str, until_ms: int) -> hours.Course:
-        """How often letters of a group died in each hour of the day before a moment."""
-        with self._asking() as ask:
-            return hours.deaths_by_hour(ask, group, until_ms)
 
     def came_back(self, tasks: Sequence[str], *, elsewhere: bool) -> dict[str, int]:
         """Of letters that redrive tasks sent: how many died again, by task; see `sent.came_back`."""

@@ -56,10 +56,6 @@ CREATE TABLE events (letter INTEGER PRIMARY KEY, shared INTEGER, line BLOB, text
 CREATE TABLE bodies (letter INTEGER PRIMARY KEY, mode TEXT, sha256 TEXT, content_type TEXT, body BLOB);
 CREATE TABLE comments (event_id TEXT PRIMARY KEY, letter INTEGER NOT NULL, ts_ms INTEGER, actor TEXT, text TEXT);
 CREATE INDEX comments_letter ON comments (letter);
-CREATE TABLE revisions (vhost TEXT, revision TEXT, in_force_ms INTEGER NOT NULL, policies INTEGER, packed BLOB,
-    PRIMARY KEY (vhost, revision));
-CREATE TABLE decided (queue INTEGER, revision TEXT, kind TEXT, n INTEGER NOT NULL, first_ms INTEGER NOT NULL,
-    last_ms INTEGER NOT NULL, PRIMARY KEY (queue, revision, kind)) WITHOUT ROWID;
 CREATE TABLE counts (grp INTEGER, place INTEGER, state TEXT, n INTEGER NOT NULL,
     PRIMARY KEY (grp, place, state)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE found USING fts5 (text, content='', columnsize=0, tokenize='unicode61');

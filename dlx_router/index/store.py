@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.signature import Signature
-from dlx_router.index import revisions, rows, shapes
+from dlx_router.index import rows, shapes
 from dlx_router.index.comments import comment_of
 from dlx_router.index.forgetting import Forgetting
 from dlx_router.index.ids import Numbers
@@ -30,7 +30,7 @@ SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
 LOOKED_AT: Final = 50_000
 MOST_GONE: Final = 2_000  # letters that go in one transaction: what reads and asks waits meanwhile
-_ORDERS: Final = (SET_GROUP, COMMENT, revisions.IN_FORCE)
+_ORDERS: Final = (SET_GROUP, COMMENT)
 CLOCKS_MS: Final = 2_000  # clocks of hosts differ by no more than that
 PORTION_BYTES: Final = 4 << 20  # of events, in one transaction: some 10,000 of them
 _BAD_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError)
@@ -244,8 +244,6 @@ class Store:
             if gone < at_most:  # else there may be more of them among these
                 following = self._do("SELECT min(number) FROM letters WHERE number > ?", (end,)).fetchone()[0]
                 self._pruned = 0 if following is None else following - 1
-            if not self._pruned:
-                self._do("DELETE FROM decided WHERE last_ms < ?", (before_ms,))
         return gone
 
     def shrink(self, at_most: int) -> int:
@@ -319,8 +317,6 @@ class Store:
             self._letters.take(vhost, imported, b"", signature)
             return
         event_id = rows.marked(shapes.audit_id(rows.named(event["event_id"])), signature)
-        if action == revisions.IN_FORCE:
-            text = _compact(revisions.kept(details))
         row = (event_id, vhost, ts_ms, actor, action, text, str(signature))
         if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?)", row).rowcount:
             return
@@ -331,8 +327,6 @@ class Store:
         """What people set is so because its audit stands in the journal."""
         if action == COMMENT:
             self._letters.comment(vhost, comment_of(event_id, ts_ms, actor, details))
-        elif action == revisions.IN_FORCE:
-            revisions.came_into_force(self._do, vhost, ts_ms, details)
         elif details.get("state") in {*GROUP_STATES, None}:
             self._set_group(vhost, details, actor, ts_ms)
 

@@ -1,15 +1,13 @@
 """Rows beside letters that nothing needs any more: they go, a piece at a time, so that the file's bound holds for all.
 
-Guarantees: what a letter, a person or a shared page refers to stays, and so do audits of what people set. Inside of
+Guarantees: what a letter or a person refers to stays, and so do audits of what people set. Inside of
 transactions that somebody else began.
 """
 
-import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
-from dlx_router.core import saved_searches, status_pages
 from dlx_router.core.signature import Signature
 
 AT_ONCE: Final = 20_000  # numbers of groups that one call looks at
@@ -20,8 +18,7 @@ AUDIT_BYTES: Final = 1 << 20  # the same for each audit that no router signed: i
 _COUNTS: Final = "DELETE FROM counts WHERE grp > ? AND grp <= ? AND n = 0"
 _PART: Final = "DELETE FROM groups WHERE number > :begin AND number <= :end"
 _ALONE: Final = (  # without letters, and nobody said anything of it
-    "state = 'open' AND note IS NULL AND id NOT IN (SELECT value FROM json_each(:shared))"
-    " AND NOT EXISTS (SELECT 1 FROM counts WHERE counts.grp = groups.number)"
+    "state = 'open' AND note IS NULL AND NOT EXISTS (SELECT 1 FROM counts WHERE counts.grp = groups.number)"
 )
 _YOUNG: Final = f"{_PART} AND {_ALONE}"
 _OLD: Final = (  # by the journal's time too: while it is read from its start, what a person set later is not known yet
@@ -33,17 +30,10 @@ _NEXT: Final = (
     " UNION ALL SELECT min(grp) FROM counts WHERE grp > ?1)"
 )
 _PLACES: Final = "DELETE FROM places WHERE number NOT IN (SELECT place FROM counts)"
-_QUEUES: Final = (
-    "DELETE FROM queues WHERE number NOT IN (SELECT queue FROM groups)"
-    " AND NOT EXISTS (SELECT 1 FROM decided WHERE decided.queue = queues.number)"
-)
+_QUEUES: Final = "DELETE FROM queues WHERE number NOT IN (SELECT queue FROM groups)"
 _GAPS: Final = (
     "DELETE FROM gaps WHERE rowid IN (SELECT rowid FROM gaps WHERE to_ms < ?1"
     " OR rowid <= (SELECT max(rowid) FROM gaps) - ?2 LIMIT ?3)"
-)
-_DECIDED: Final = (
-    "DELETE FROM decided WHERE revision NOT IN (SELECT revision FROM revisions)"
-    " OR queue NOT IN (SELECT queue FROM groups)"
 )
 _OURS: Final = f"signature = '{Signature.OK}'"
 
@@ -54,9 +44,8 @@ class Unneeded:
     def __init__(self, connection: sqlite3.Connection, lasting: Iterable[str]) -> None:
         self._do = connection.execute
         self._looked = 0  # the greatest number of a group that the last call looked at
-        self._shared = "[]"  # groups that have a status page
         self.has_removed = False  # queues, places or groups since it was set so
-        actions = ", ".join(f"'{action}'" for action in (*lasting, *saved_searches.ACTIONS, *status_pages.ACTIONS))
+        actions = ", ".join(f"'{action}'" for action in lasting)
         self._audits = (
             "DELETE FROM audits WHERE rowid IN (SELECT rowid FROM audits WHERE ts_ms < ?"
             f" AND NOT ({_OURS} AND action IN ({actions})) ORDER BY ts_ms LIMIT ?)"
@@ -75,9 +64,8 @@ class Unneeded:
         self._looked = 0
 
     def has_many(self, max_bytes: int) -> bool:
-        """Whether groups, or counts of decisions, are so many that they and not letters may fill the file."""
-        most = max_bytes // GROUP_BYTES
-        return any(self._do(f"SELECT count(*) FROM {table}").fetchone()[0] > most for table in ("groups", "decided"))
+        """Whether groups are so many that they and not letters may fill the file."""
+        return bool(self._do("SELECT count(*) FROM groups").fetchone()[0] > max_bytes // GROUP_BYTES)
 
     def remove_foreign(self, max_bytes: int) -> bool:
         """Some audits that no router of ours signed, where they may fill the file; → whether these were the last."""
@@ -89,10 +77,8 @@ class Unneeded:
 
     def _piece(self, groups: str, before_ms: int | None, age_ms: int) -> bool:
         begin, end = self._looked, self._looked + AT_ONCE
-        if not begin:
-            self._shared = json.dumps(self._with_pages())
         self._do(_COUNTS, (begin, end))
-        fields = {"begin": begin, "end": end, "shared": self._shared, "before": before_ms, "age": age_ms}
+        fields = {"begin": begin, "end": end, "before": before_ms, "age": age_ms}
         self._delete(groups, fields)
         following = self._do(_NEXT, (end,)).fetchone()[0]
         self._looked = 0 if following is None else following - 1
@@ -102,9 +88,7 @@ class Unneeded:
 
     def _end(self, before_ms: int | None) -> None:
         """What is looked at once all groups were."""
-        if before_ms is None:
-            self._do(_DECIDED)
-        else:
+        if before_ms is not None:
             self._do(_GAPS, (before_ms, MOST_GAPS, AT_ONCE))
             self._do(self._audits, (before_ms, AUDITS))
         self._delete(_PLACES)
@@ -112,10 +96,3 @@ class Unneeded:
 
     def _delete(self, sql: str, fields: Any = ()) -> None:  # noqa: ANN401 - as SQLite takes them
         self.has_removed |= self._do(sql, fields).rowcount > 0
-
-    def _with_pages(self) -> Sequence[str]:
-        """Ids of the groups whose status somebody shared, of all vhosts: no two links have the same digest."""
-        actions = ", ".join("?" * len(status_pages.ACTIONS))
-        sql = f"SELECT action, details FROM audits WHERE {_OURS} AND action IN ({actions})"
-        events = ((action, json.loads(details)) for action, details in self._do(sql, status_pages.ACTIONS))
-        return sorted({page.group for page in status_pages.left(events).pages.values()})

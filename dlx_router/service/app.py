@@ -26,10 +26,9 @@ from dlx_router.service.inflight.clock import CLOCK
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.redrive.context import Target
 from dlx_router.service.sources.attach import Wanted
-from dlx_router.service.upkeep import clock_watch, oldest_letter, renewal, slow_conditions
+from dlx_router.service.upkeep import clock_watch, oldest_letter, slow_conditions
 from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift
-from dlx_router.service.upkeep.revision_audits import RevisionAudits
 from dlx_router.service.upkeep.webhooks import Webhooks
 from dlx_router.service.vhost.all_vhosts import AllVhosts
 from dlx_router.service.vhost.background import Background
@@ -104,9 +103,6 @@ class App:
             router_id=self._router_id,
         )
         return [asyncio.create_task(self.background.keep("webhooks", webhooks.watch))]
-
-    def _revision_audits(self, index: Supervisor) -> RevisionAudits:
-        return RevisionAudits(index, self.attendants, lambda: self._loaded, self._router_id)
 
     def _led(self, index: Supervisor, attendant: VhostRunner) -> None:
         """Whoever leads a vhost indexes it."""
@@ -236,9 +232,7 @@ class App:
             asyncio.create_task(keep("drift", drift.watch)),
             *looks,
             *self._webhooks(index),
-            asyncio.create_task(keep("revisions", self._revision_audits(index).watch)),
             asyncio.create_task(keep("ageing", lambda: oldest_letter.watch(index, self.attendants, self.metrics))),
-            asyncio.create_task(keep("renewal", lambda: renewal.watch(index, self.attendants, self.router_id))),
         ]
 
     def _key_of(self, vhost: str) -> bytes:

@@ -20,9 +20,7 @@ from dlx_router.admin.api import (
     letters,
     policies,
     queues,
-    searches,
     sessions,
-    status_pages,
     tasks,
 )
 from dlx_router.admin.api.answers import LETTERS_BYTES, PLAIN, Answer, Takes
@@ -49,7 +47,7 @@ tokens:
   - {{name: sid, token: {SID}, role: viewer, match: "orders.#"}}
 """
 MODULES: Final = (
-    queues, groups, letters, comments, searches, status_pages, policies, tasks, leases,
+    queues, groups, letters, comments, policies, tasks, leases,
     sessions,
 )  # fmt: skip
 REAL: Final = tuple(module.router for module in MODULES)

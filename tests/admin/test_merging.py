@@ -125,11 +125,3 @@ def test_a_letter_is_not_there_only_where_nobody_knows_it() -> None:
     both = merging.COPIES.join("/x", [known, none, known], {})
     assert json.loads(both.body) == {"letters": [{"id": "x"}] * 2}
     assert merging.ANY.join("/x", [none, known], {}).status == 200
-
-
-def test_a_link_is_not_valid_only_where_everybody_could_be_asked() -> None:
-    none, known = Part("b-2", Answered(404, body=b"none")), part("c-3", queue="orders")
-    assert merging.STATUS.join("/x", [none, none], {}).status == 404
-    assert merging.STATUS.join("/x", [none, known], {"secret": "led by nobody"}).status == 200
-    unsure = merging.STATUS.join("/x", [none, none], {"secret": "led by nobody"})
-    assert (unsure.status, b"secret" in unsure.body) == (503, False)

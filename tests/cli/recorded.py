@@ -278,37 +278,6 @@ AUDITS: Final = [
         ]
     )
 ]
-SEARCHES: Final[list[dict[str, Any]]] = [
-    {
-        "id": "5f0c3a7be1d24966",
-        "vhost": "/",
-        "name": name,
-        "page": page,
-        "filter": wanted,
-        "by": "ann",
-        "saved_ms": NOW_MS - 7_200_000,
-    }
-    for name, page, wanted in (
-        ("What came back today", "groups", {"queue": QUEUE, "state": "open", "sort": "deaths"}),
-        ("Late orders", "letters", {"q": "timeout", "queue": LONG, "state": "dead", "since_ms": NOW_MS - 86_400_000}),
-    )
-]
-SHARED: Final[dict[str, Any]] = {
-    "group": GROUP,
-    "vhost": "/",
-    "queue": QUEUE,
-    "is_shared": True,
-    "by": "ann",
-    "shared_ms": NOW_MS - 7_200_000,
-    "note": "We are at it; orders of this morning are late.",
-    "shows_error": False,
-}
-NEW_LINK: Final = {
-    **SHARED,
-    "token": "r4nd0m" * 7 + "x",
-    "path": f"/status/{'r4nd0m' * 7}x",
-    "url": f"https://dlx.example.com/status/{'r4nd0m' * 7}x",
-}
 QUEUES: Final[dict[str, Any]] = {
     "failed": [
         {
@@ -401,55 +370,12 @@ POLICIES: Final = {
         {"name": "orders", "vhost": None, "selects": "match: orders.#", "priority": 0, "file": "p.yaml:3", "keys": {}}
     ],
 }
-BEFORE: Final = "1f0c9e3ab7d2"
-
-
-def revision(attempts: str, **changed: Any) -> dict[str, Any]:
-    """One that sent letters back so often."""
-    policy = {
-        "name": "orders",
-        "selects": ["match", "orders.#"],
-        "vhost": None,
-        "apply_to": "queues",
-        "priority": 0,
-        "inherit": True,
-        "labels": {},
-        "at": "policies/orders.yaml:10",
-        "keys": {"max-delivery-attempts": [attempts, "policies/orders.yaml:13"]},
-        "on": {},
-    }
-    document = {"v": 1, "revision": BEFORE, "policies": [policy], "sources": {}}
-    counts = {"retried": 40, "dead_lettered": 9}
-    return {
-        "vhost": "/",
-        "revision": BEFORE,
-        "in_force_ms": NOW_MS - 86_400_000,
-        "is_in_force": False,
-        "is_known": True,
-        "policies": 1,
-        "decided": counts,
-        "first_ms": NOW_MS - 86_000_000,
-        "last_ms": NOW_MS - 200_000,
-        "queues": {QUEUE: counts},
-        "document": document,
-        "why": None,
-        **changed,
-    }
-
-
-def revision_in_force() -> dict[str, Any]:
-    in_force = revision("9", revision="0" * 12, is_in_force=True, queues={QUEUE: {"retried": 70}})
-    return {**in_force, "document": {**in_force["document"], "revision": "0" * 12}}
-
-
 ANSWERS: Final[Mapping[str, Any]] = {
     "/readyz": READY,
     "/status": STATUS,
     "/queues": QUEUES,
     "/groups": {"groups": [GROUP_OF_IT], "next": None, "missing": {}},
     f"/groups/{GROUP}": GROUP_OF_IT,
-    f"/groups/{GROUP}/status-page": SHARED,
-    "/status-pages": {"pages": [SHARED, {**SHARED, "group": OTHER_GROUP, "queue": LONG}], "missing": {}},
     "/letters": {"letters": [letter(), WAITING], "next": None, "missing": {}},
     f"/letters/{LETTER}": {"letters": [WHOLE]},
     "/tasks": {"tasks": [listed(task()), listed(DRY), listed(STOPPED)], "next": None},
@@ -460,10 +386,6 @@ ANSWERS: Final[Mapping[str, Any]] = {
     f"/tasks/{STOPPED['id']}": STOPPED,
     "/audits": {"audits": AUDITS, "next": None, "missing": {}},
     "/policies": POLICIES,
-    "/searches": {"searches": SEARCHES, "missing": {}},
-    f"/searches/{SEARCHES[1]['id']}": SEARCHES[1],
-    f"/policies/revisions/{BEFORE}": revision("5"),
-    "/policies/revisions/in-force": revision_in_force(),
     f"/letters/{LETTER}/comments": {"comments": WHOLE["comments"]},
 }
 STARTED: Final = task(
@@ -493,9 +415,6 @@ EDITED: Final = task(
 )
 
 
-MADE: Final = {"/searches": SEARCHES[1], f"/groups/{GROUP}/status-page": NEW_LINK}  # by a POST
-
-
 class Terminal(io.StringIO):
     """A stream behind which somebody sits."""
 
@@ -514,7 +433,7 @@ class _Answers(BaseHTTPRequestHandler):
         overrides = {name: value for name, value in asked.items() if name in STARTED["spec"]}
         back = STARTED["came_back"] if asked.get("kind", "redrive") == "redrive" else None
         started = {**STARTED, "spec": {**STARTED["spec"], **overrides}, "came_back": back}
-        self._answer({**self.answers, "/tasks": started, "/edits": {**EDITED}, **MADE})
+        self._answer({**self.answers, "/tasks": started, "/edits": {**EDITED}})
 
     def do_PATCH(self) -> None:
         self.do_POST()

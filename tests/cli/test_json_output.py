@@ -38,8 +38,6 @@ COMMANDS: Final = (
     ["redrive", "show", STOPPED["id"]], ["redrive", "show", DRY["id"], "--follow"], ["redrive", "pause", TASK],
     ["redrive", "start", GRAVE, "--yes"], ["redrive", "park", GRAVE, "--yes"], ["discard", GRAVE, "--yes"],
     ["edit", LETTER, "--queue", GRAVE, "--header", "a=b", "--yes"], ["audits"],
-    ["searches"], ["searches", "save", "Late orders", "--filter", f"queue={QUEUE}"],
-    ["searches", "delete", "Late orders"],
 )  # fmt: skip
 LOCAL: Final = (
     ["policy", "explain", QUEUE, "--json"], ["policy", "explain", QUEUE, "--json", "--set", "--queue-type", "quorum"],

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from pydantic import TypeAdapter
 
-from dlx_router.admin.api import models, revisions, searches, status_pages, tasks
+from dlx_router.admin.api import models, tasks
 from dlx_router.broker.administration import Snapshot, Standing
 from dlx_router.cli import provisioning, timestamps, webhooks
 from dlx_router.cli.doctor import command as doctor
@@ -28,7 +28,7 @@ from dlx_router.provisioning.plan import plan
 from dlx_router.provisioning.removal import Remains
 from dlx_router.webhooks.sender import Answer
 from tests.cli import recorded
-from tests.cli.recorded import AUDITS, BEFORE, DRY, GRAVE, GROUP, LETTER, LONG, OTHER, QUEUE, STOPPED, TASK, Terminal
+from tests.cli.recorded import AUDITS, DRY, GRAVE, GROUP, LETTER, LONG, OTHER, QUEUE, STOPPED, TASK, Terminal
 from tests.support.policies import BROKEN
 
 ROOT: Final = Path(__file__).parents[2]
@@ -99,13 +99,6 @@ SCREENS: Final[dict[str, list[str] | Callable[[], None]]] = {
     "groups": ["groups"],
     "groups-show": ["groups", "show", GROUP],
     "groups-resolve": ["groups", "resolve", GROUP, "--yes"],
-    "groups-share": ["groups", "share", GROUP, "--note", "We are at it.", "--yes"],
-    "groups-share-asks": ["groups", "share", GROUP, "--show-error"],
-    "groups-shared": ["groups", "shared"],
-    "groups-unshare": ["groups", "unshare", GROUP, "--yes"],
-    "searches": ["searches"],
-    "searches-save": ["searches", "save", "Late orders", "--filter", f"queue={QUEUE}"],
-    "searches-delete": ["searches", "delete", "Late orders"],
     "letters-list": ["letters", "list"],
     "letters-search": ["letters", "search", "order-4711", "--limit", "2"],
     "letters-show": ["letters", "show", LETTER],
@@ -127,7 +120,7 @@ SCREENS: Final[dict[str, list[str] | Callable[[], None]]] = {
     "policy-explain": ["policy", "explain", QUEUE],
     "policy-explain-set": ["policy", "explain", QUEUE, "--set", "--queue-type", "quorum"],
     "policy-explain-nothing": ["policy", "explain", LONG, "--policies", "narrow"],
-    "policy-diff": ["policy", "diff", BEFORE, "in-force"],
+    "policy-diff": ["policy", "diff", "narrow", "policies"],
     "policy-diff-equal": ["policy", "diff", "policies", "policies"],
     "policy-test": ["policy", "test", "failing"],
     "permissions": ["permissions"],
@@ -139,7 +132,6 @@ SCREENS: Final[dict[str, list[str] | Callable[[], None]]] = {
 ENDS: Final = dict.fromkeys(SCREENS, 0) | {
     "status": 1,
     "redrive-start-asks": 1,
-    "groups-share-asks": 1,
     "edit-asks": 1,
     "policy-lint": 1,
     "policy-test": 1,
@@ -247,18 +239,13 @@ def test_the_answers_are_those_of_the_api() -> None:
         ("/tasks", tasks.AllTasks),
         ("/audits", models.Audits),
         ("/status", models.Status),
-        ("/searches", searches.Searches),
-        ("/status-pages", status_pages.StatusPages),
-        (f"/groups/{GROUP}/status-page", status_pages.StatusPage),
         ("/tasks/preview", tasks.Preview),
         ("/policies", models.Policies),
         (f"/letters/{LETTER}", models.LetterCopies),
         (f"/letters/{LETTER}/comments", models.Comments),
-        (f"/policies/revisions/{BEFORE}", revisions.WholeRevision),
     ):
         read = TypeAdapter(model).validate_python(answers[path])
         assert set(read.model_dump()) == set(answers[path]), path
-    assert {*status_pages.NewLink.model_fields} == {*recorded.NEW_LINK}
     assert {field.name for field in fields(tasks.OneTask)} == {*recorded.task()}
     assert {*models.WholeLetter.model_fields} == {*recorded.WHOLE}
     assert {*models.Group.model_fields} == {*recorded.GROUP_OF_IT}

@@ -16,8 +16,6 @@ from dlx_router.console.router_api import RouterApi
 TOKEN: Final = "olga-" + "o" * 20
 WHEN: Final = 1_700_000_000_000
 HOME: Final = "http://127.0.0.1:9718"
-LINK: Final = "r4nd0m" * 7 + "x"
-NEW_LINK: Final = {"token": LINK, "path": f"/status/{LINK}", "url": f"/status/{LINK}"}
 LEASE: Final = "9c" * 12
 
 
@@ -90,28 +88,6 @@ def whole(text: str) -> dict[str, Any]:
     return {**letter(text), "journey": steps, "comments": noted, "event": event, "body": body}
 
 
-def revision(text: str, *, now: bool) -> dict[str, Any]:
-    base = {"revision": text, "in_force_ms": WHEN, "is_in_force": now, "is_known": now, "policies": 1}
-    return {**base, "decided": {text: 7}, "first_ms": WHEN, "last_ms": WHEN}
-
-
-def difference(text: str) -> dict[str, Any]:
-    """Two revisions that differ in all ways that there are."""
-    keys = [{"key": text, "was": text, "now": text, "was_by": text, "now_by": text}]
-    queue = {"queue": text, "queue_type": text, "was": [text], "now": [], "keys": keys}
-    return {
-        "vhost": text,
-        "was": revision(text, now=False),
-        "now": revision(f"{text}2", now=True),
-        "is_equal": False,
-        "policies": [{"name": text, "change": "changed", "keys": keys}],
-        "queues": [{**queue, "was_decided": {text: 7}, "now_decided": {}}],
-        "sources": keys,
-        "is_reordered": True,
-        "queues_left": 3,
-    }
-
-
 def group(text: str) -> dict[str, Any]:
     return {
         "id": "g1-1",
@@ -178,30 +154,6 @@ def listed(text: str) -> dict[str, Any]:
     return {name: value for name, value in whole.items() if name != "groups"} | {"spec": spec, "group_count": 1}
 
 
-def shared_page(text: str) -> dict[str, Any]:
-    whose = {"group": "g1-1", "vhost": text, "queue": text}
-    return {**whose, "is_shared": True, "by": text, "shared_ms": WHEN, "note": text, "shows_error": True}
-
-
-def public_status(text: str) -> dict[str, Any]:
-    texts = dict.fromkeys(("queue", "reason", "error_type", "message", "note"), text)
-    counts = {"first_ms": WHEN, "last_ms": WHEN, "lying": 3, "deaths": 7, "hours": [0] * 23 + [7], "is_part": True}
-    return {**texts, **counts, "state": "open", "made_ms": WHEN}
-
-
-def saved_search(text: str) -> dict[str, Any]:
-    wanted = {"q": text, "queue": text, "since_ms": WHEN, "order": "oldest"}
-    return {
-        "id": "5f0c3a7be1d24966",
-        "vhost": text,
-        "name": text,
-        "page": "letters",
-        "filter": wanted,
-        "by": text,
-        "saved_ms": WHEN,
-    }
-
-
 def in_hex(answer: dict[str, Any]) -> dict[str, Any]:
     """The answer, with bodies as they are sent to whoever asks for their bytes."""
     for entry in answer.get("letters", []):
@@ -214,16 +166,14 @@ def in_hex(answer: dict[str, Any]) -> dict[str, Any]:
 class Liar:
     """An ASGI app. `text` stands wherever others write; `role` is that of the token; `asked` has each change.
 
-    `changed` is what its task says otherwise, `details` those of an audit about a task. `status_asked`: how often the
-    status of a link was asked for; `status_refused`: how that is answered, if not by the status.
+    `changed` is what its task says otherwise, `details` those of an audit about a task.
     """
 
     def __init__(self, text: str = "plain", role: str = "operator") -> None:
         self.text, self.role = text, role
         self.tokens = {TOKEN}
         self.asked: list[tuple[str, str, Any]] = []
-        self.padding = self.status_asked = 0
-        self.is_shared, self.status_refused = True, 0
+        self.padding = 0
         self.header = ""
         self.changed: dict[str, Any] = {}
         self.details: dict[str, Any] = {}
@@ -271,20 +221,11 @@ class Liar:
             "/queues": {"failed": [failed], "lying": [place], "missing": missing},
             "/groups": {"groups": [group(text)], "next": 50, "missing": missing},
             "/groups/g1-1": group(text),
-            "/groups/g1-1/status-page": {**shared_page(text), "is_shared": self.is_shared},
-            f"/status/{LINK}": public_status(text),
-            "/status-pages": {"pages": [shared_page(text)], "missing": missing},
             "/letters": {"letters": [letter(text)], "next": "~e30", "missing": missing},
             "/tasks": {"tasks": [listed(text)], "next": f"{WHEN}.5cc63cdf0e4f"},
             "/edits": task(text),
             "/tasks/preview": preview,
-            "/searches": {"searches": [saved_search(text)], "missing": missing},
             "/policies": {"revision": text, "policies": [policy]},
-            "/policies/revisions": {
-                "vhost": text,
-                "revisions": [revision(text, now=True), revision(f"{text}1", now=False)],
-            },
-            "/policies/diff": difference(text),
             "/letters/4f/comments": {"comments": []},
             "/explain": {
                 "queue": text,
@@ -299,8 +240,6 @@ class Liar:
             entry = whole(text)
             entry["event"]["headers"]["x-big"] = json.dumps(self.header)
             return {"letters": [entry]}
-        if re.fullmatch("/searches/[0-9a-f]+", path):
-            return saved_search(text)
         if re.fullmatch("/tasks/[0-9a-f]+(/(pause|resume|cancel))?", path):
             return task(text, **self.changed)
         return known.get(path)
@@ -310,10 +249,7 @@ class Liar:
         headers = dict(scope["headers"])
         token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
         status, document = 200, self.answers(path)
-        if path.startswith("/status/"):
-            self.status_asked += 1
-            status = self.status_refused or status
-        if path not in {"/readyz", f"/status/{LINK}"} and token not in self.tokens:
+        if path != "/readyz" and token not in self.tokens:
             status, document = 401, {"error": "the token is not valid", "problems": []}
         elif document is not None and b"form=hex" in scope["query_string"]:
             document = in_hex(document)
@@ -323,8 +259,6 @@ class Liar:
             body = (await receive()).get("body") or b"null"
             self.asked.append((scope["method"], path, json.loads(body)))
             document = task(self.text) if path in {"/tasks", "/edits"} else document
-            document = saved_search(self.text) if path == "/searches" else document
-            document = {**document, **NEW_LINK} if path.endswith("/status-page") else document
         data = json.dumps({**document, "padding": "x" * self.padding}).encode()
         await send(
             {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}

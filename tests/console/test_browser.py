@@ -124,7 +124,7 @@ class Person:
 
     def leave(self) -> None:
         self.context.close()
-        asked_for = ("404 (Not Found)", "422 (Unpr")  # /nowhere, and a zone that there is not
+        asked_for = ("404 (Not Found)",)  # /nowhere
         expected = [complaint for complaint in self.complaints if not any(words in complaint for words in asked_for)]
         assert (expected, self.elsewhere) == ([], [])
 
@@ -155,13 +155,9 @@ def test_every_page_can_be_read_by_everybody(desk: Desk, chromium: Any, theme: s
         "tasks": "/tasks",
         "task": counted,
         "policies": "/policies",
-        "revisions": "/policies/diff?a=in-force",
         "explain": f"/explain?queue={queue}",
         "explain-nothing": "/explain",
         "audit": "/audit",
-        "searches-none": "/searches",
-        "status-pages-none": "/groups/shared",
-        "time-zone": "/time-zone",
         "overview-sorted": "/?sort=-dead",
         "letters-none": "/letters?q=nobodyhasthis&since_ms=2026-01-31T12:00:00",
         "nowhere": "/nowhere",
@@ -169,51 +165,10 @@ def test_every_page_can_be_read_by_everybody(desk: Desk, chromium: Any, theme: s
         status = person.page.goto(path).status
         assert status == (404 if path == "/nowhere" else 200), path
         person.look_at_all_widths(f"{name}-{theme}")
-    _chooses_a_zone(person, theme)
-    _saves_a_search(person, theme, queue)
-    _shares_a_group(person, theme, f"/groups/{group}")
+    person.page.goto(f"/letters?queue={queue}")
+    shown = person.page.locator("time[title]").first.get_attribute("title")
+    assert "GMT" in shown or "UTC" in shown, "the browser shows moments in its own zone"
     person.leave()
-
-
-def _shares_a_group(person: "Person", theme: str, group: str) -> None:
-    """By the buttons of its page; whoever has the link sees it without being logged in."""
-    person.page.goto(group)
-    person.page.get_by_text("Share a status page").first.click()
-    person.page.get_by_label("Note on the page").fill("We are at it. <b>Orders of today</b>")
-    person.page.get_by_role("button", name="Share a status page").click()
-    link = person.page.get_by_label("Link").input_value()
-    person.look_at_all_widths(f"shared-{theme}")
-    person.page.goto("/groups/shared")
-    person.page.get_by_text("<b>Orders of today</b>").first.wait_for()
-    person.look_at_all_widths(f"status-pages-{theme}")
-    assert person.page.goto(link).status == 200
-    person.page.get_by_text("<b>Orders of today</b>").wait_for()
-    person.look_at_all_widths(f"status-{theme}")
-    assert person.page.evaluate("document.querySelectorAll('a, form, input').length") == 0
-
-
-def _chooses_a_zone(person: "Person", theme: str) -> None:
-    person.page.goto("/time-zone?back=/letters")
-    person.page.get_by_label("Zone").fill("Mars/Olympus")
-    person.page.get_by_role("button", name="Save").click()
-    person.page.get_by_text("there is no time zone").wait_for()
-    person.look_at_all_widths(f"time-zone-wrong-{theme}")
-    person.page.get_by_label("Zone").fill("America/New_York")
-    person.page.get_by_role("button", name="Save").click()
-    person.page.wait_for_url("**/letters")
-
-
-def _saves_a_search(person: "Person", theme: str, queue: str) -> None:
-    person.page.goto(f"/letters?queue={queue}&until_ms=2026-11-01T01:30&zone=America/New_York")
-    person.page.get_by_text("Save this search").click()
-    person.look_at_all_widths(f"letters-zone-{theme}")
-    person.page.get_by_label("Name").fill(f"Late in {theme}")
-    person.page.get_by_role("button", name="Save", exact=True).click()
-    person.await_shown(person.page.get_by_role("link", name=f"Late in {theme}"))
-    person.page.goto("/searches")
-    person.look_at_all_widths(f"searches-{theme}")
-    person.page.get_by_role("button", name=f"Delete Late in {theme}").click()
-    person.page.get_by_text("Nobody saved a search yet").wait_for()
 
 
 @pytest.mark.slow

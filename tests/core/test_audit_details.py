@@ -1,6 +1,6 @@
 """What a line of an audit says, whatever the journal holds."""
 
-from typing import Any, Final
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,19 +19,6 @@ JSON = st.recursive(
 )
 
 
-PAGE: Final = {
-    "digest": "0" * 64, "group": "g1-1", "queue": "orders", "reason": "rejected", "note": "We are at it.",
-    "shows_error": True, "by": "ann", "shared_ms": 1,
-}  # fmt: skip
-
-
-def test_a_status_page_is_told_by_its_group_and_many_by_their_number_and_never_by_their_digests() -> None:
-    for action in ("page.shared", "page.revoked"):
-        shown = audit_details({"action": action, "details": {"page": PAGE}})
-        assert shown == {"group": "g1-1", "queue": "orders", "error": "shown", "note": "We are at it."}
-    assert audit_details({"action": "page.kept", "details": {"pages": [PAGE, PAGE], "kept_ms": 1}}) == {"pages": 2}
-
-
 def test_a_task_is_told_by_what_it_is_and_nothing_else() -> None:
     shown = audit_details({"action": "task.done", "details": {"task": TASK, "mac": "736e7519"}})
     assert shown == {"task": "bbf02c95ba45", "kind": "park (dry run)", "queue": "DLQ.orders", "would go": 3}
@@ -45,14 +32,6 @@ def test_a_message_is_told_by_what_it_is_and_to_whom() -> None:
     assert shown == {"to": "oncall", "kind": "group.opened", "count": 1, "id": "m1"}
 
 
-def test_a_saved_search_is_told_by_its_name_and_filter_and_many_by_their_number() -> None:
-    search = {"name": "Late", "page": "letters", "filter": {"queue": "orders", "since_ms": 7}, "by": "ann"}
-    expected = {"search": "Late", "page": "letters", "queue": "orders", "since_ms": 7}
-    for action in ("search.saved", "search.deleted"):
-        assert audit_details({"action": action, "details": {"search": {**search, "saved_ms": 9}}}) == expected
-    assert audit_details({"action": "search.kept", "details": {"searches": [search, search]}}) == {"searches": 2}
-
-
 def test_what_is_empty_is_left_out() -> None:
     assert audit_details({"action": "group.set", "details": {"note": "", "until_ms": None, "state": "open"}}) == {
         "state": "open"
@@ -60,9 +39,7 @@ def test_what_is_empty_is_left_out() -> None:
 
 
 @given(
-    st.sampled_from(
-        ("task.done", "group.set", "webhook.done", "search.saved", "search.kept", "page.shared", "page.kept")
-    ),
+    st.sampled_from(("task.done", "group.set", "webhook.done")),
     st.dictionaries(st.text(), JSON),
     JSON,
 )
@@ -71,7 +48,6 @@ def test_whatever_stands_there_is_told(action: str, details: dict[str, Any], tas
         details,
         {**details, "task": task},
         {**details, "task": {"id": task, "spec": {}, "counts": task}},
-        {**details, "search": task, "searches": task, "page": task, "pages": task},
     ):
         shown = audit_details({"action": action, "details": variant})
         assert all(isinstance(plain(value), str) for value in shown.values())

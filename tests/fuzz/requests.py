@@ -13,8 +13,7 @@ PATHS: Final = [
     "/api/v1/index/rebuild", "/api/v1/openapi.json", "/api/", "/api", "/", "*", "//evil/api/v1/status",
     "http://localhost/metrics", "/api/v1/letters/{}", "/api/v1/groups/{}", "/api/v1/tasks/{}", "/{}", "/api/v1/{}",
     "/api/v1/tasks/{}/letters", "/api/v1/tasks/{}/pause", "/api/v1/tasks/{}/resume", "/api/v1/tasks/{}/cancel",
-    "/api/v1/letters/{}/comments", "/api/v1/policies/revisions", "/api/v1/policies/revisions/{}",
-    "/api/v1/policies/diff",
+    "/api/v1/letters/{}/comments",
 ]  # fmt: skip
 SEGMENTS: Final = [
     "%2f", "%00", "..", "%2e%2e%2f%2e%2e%2fetc%2fpasswd", "%c0%af", "%c0%ae%c0%ae", "%ff", "%u0041", "%", "%2",

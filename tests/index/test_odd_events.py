@@ -47,7 +47,7 @@ AUDIT: Final = audit(
     details={"task": {"id": "t1", "spec": {"kind": "redrive", "queue": "q"}, "counts": {"sent": 1}}, "until_ms": NOW},
 )  # fmt: skip
 CURSOR: Final = re.compile(r"\d{1,16}\..+")  # as the API takes it
-TASKS: Final = ("task.done", "search.saved", "page.shared", "group.set", "letter.comment", "webhook.told")
+TASKS: Final = ("task.done", "group.set", "letter.comment", "webhook.told")
 
 
 def nested(levels: int) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, Final
 import pytest
 
 from dlx_router.core.fingerprint import of_event
-from dlx_router.core.status_pages import KEPT, REVOKED, SHARED, SharedPage
 from dlx_router.index import unneeded
 from dlx_router.index.queries import Wanted
 from dlx_router.index.reader import Reader
@@ -115,7 +114,7 @@ async def test_audits_that_no_router_signed_fill_no_file(small: Store, file: Pat
     small.apply("/", [Message(1, signed, "ok")])
     large = 0
     while small.used_bytes() < ROOM:
-        forged = audit("r", "/", actor="eve", action="search.kept", details={"x": "y" * 100_000}, ts_ms=LATEST_MS)
+        forged = audit("r", "/", actor="eve", action="task.done", details={"x": "y" * 100_000}, ts_ms=LATEST_MS)
         small.apply("/", [Message(2 + large, forged)])
         large += 1
     await Worker(file, MAX_BYTES)._make_room(small)
@@ -161,29 +160,9 @@ def test_a_group_that_went_comes_again_with_its_letter(store: Store, file: Path)
     assert entry["target"]["routing_key"] == "key.1"
 
 
-def page(group: str) -> dict[str, Any]:
-    shared = SharedPage("ab" * 32, group, "orders.1", "rejected", "", shows_error=False, by="ann", shared_ms=NOW)
-    return shared.document
-
-
-@pytest.mark.parametrize("revoked", [False, True])
-def test_a_group_whose_status_is_shared_stays(store: Store, file: Path, *, revoked: bool) -> None:
-    group = of_event(json.loads(died(1))).id
-    shared = [
-        audit("r", "/", actor="ann", action=SHARED, details={"page": page(group)}, ts_ms=NOW),
-        audit("r", "/", actor="router", action=KEPT, details={"pages": [page(group)], "kept_ms": NOW + 1}, ts_ms=NOW),
-    ]
-    end = audit("r", "/", actor="ann", action=REVOKED, details={"page": page(group)}, ts_ms=NOW + 2)
-    lines = [died(1), died(1, "discarded", at=5), *shared, *([end] if revoked else []), told(99, at=LATER)]
-    store.apply("/", [Message(number, event, "ok") for number, event in enumerate(lines)])
-    store.prune(before_ms=NOW + 6, at_most=100)
-    tidied(store)
-    assert states(file) == {"orders": "open"} | ({} if revoked else {"orders.1": "open"})
-
-
 def test_old_audits_go_but_what_people_set_is_known_as_told_before(store: Store, file: Path) -> None:
     """An order that somebody writes into the journal again would be obeyed again."""
-    lasting = ("group.set", COMMENT, "policies.in_force", "search.saved", "search.deleted", "search.kept", SHARED, KEPT)
+    lasting = ("group.set", COMMENT)
     for number, action in enumerate((*lasting, "task.done", "webhook.told")):
         for signature in ("ok", "none"):
             entry = audit("r", "/", actor=signature, action=action, details={}, ts_ms=NOW + number)

@@ -13,11 +13,9 @@ REPLACED: Final = {
     "BlockingConnection": "pika's, remembered, so that the test can close what a page opens",
     "Session": "nothing of it may begin",
     "Topology": "the true one, waiting where the test wants it",
-    "_by_word": "a machine without a database of time zones",
     "folded": "the true one, killed where the test wants it",
     "_filter": "a broker without its feature flag, which none of ours is",
     "_most_bytes": "bounds made small, so that few letters reach them",
-    "names": "a machine without a database of time zones",
     "now_ms": "a clock",
     "start": "of a consumer: the true one, later",
 }

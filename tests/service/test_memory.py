@@ -52,8 +52,6 @@ CACHES: Final = {
     "config/language/conditions.py:_environment": "no argument",
     "config/language/conditions.py:_error_type": "no argument",
     "config/language/conditions.py:_kinds": "no argument",
-    "console/zones.py:_by_word": "no argument",
-    "console/zones.py:names": "no argument",
     "wire/frames.py:lenient": "classes of pamqp, named in our source",
     "wire/parser.py:_content_at": "two lengths of names; bounded in entries, and what it keeps is of one size",
 }

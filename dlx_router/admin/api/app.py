@@ -15,7 +15,6 @@ from dlx_router.admin.api.context import Context
 from dlx_router.admin.api.forwarding import Forwarding
 from dlx_router.admin.api.gate import Gate
 from dlx_router.admin.api.leaders import Leaders
-from dlx_router.core.status_pages import without_token
 from dlx_router.telemetry.logs import log
 
 PREFIX: Final = "/api/v1"
@@ -68,8 +67,7 @@ async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as
 
 async def _failed(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as FastAPI hands it over
     """A fault of ours: the log has it, the answer does not."""
-    path = without_token(request.url.path)
-    log.error("api.failed", method=request.method, path=path, error=repr(error), exc_info=error)
+    log.error("api.failed", method=request.method, path=request.url.path, error=repr(error), exc_info=error)
     return refused(500, "a fault of the router; its log says more")
 
 

@@ -33,10 +33,7 @@ TasksOrLeases = TypeVar("TasksOrLeases", Tasks, VhostLeases)
 
 @dataclass(slots=True)
 class Context:
-    """One router, as the API sees it. `index` None: INDEX_PATH is not set. `tokens` None: only loopback may ask.
-
-    `console_url`: where people find the console, if that is known. `has_console`: whether there are pages at all.
-    """
+    """One router, as the API sees it. `index` None: INDEX_PATH is not set. `tokens` None: only loopback may ask."""
 
     router_id: str
     names: Names
@@ -49,8 +46,6 @@ class Context:
     drift: IndexDrift | None = None
     importer: Importer | None = None
     management: Management | None = None
-    console_url: str | None = None
-    has_console: bool = True
     max_body_bytes: int = 1 << 20
     per_second: float = 50.0
     burst: int = 100

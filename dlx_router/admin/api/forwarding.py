@@ -46,8 +46,6 @@ _UNKNOWN: Final = 404
 LATER_S: Final = 10.0  # beyond what a request is to wait, here and there
 _LETTER: Final = re.compile(r"/api/v1/letters/[^/]+")
 _GROUP: Final = re.compile(r"/api/v1/groups/[^/]+")
-_PAGE: Final = re.compile(r"/api/v1/groups/[^/]+/status-page")
-_STATUS: Final = re.compile(r"/api/v1/status/[^/]+")
 _COMMENTS: Final = re.compile(r"/api/v1/letters/[^/]+/comments")
 
 
@@ -274,10 +272,8 @@ def _merge(method: str, path: str, who: Caller) -> Merge | None:
         return merge
     if method == "GET" and _LETTER.fullmatch(path):
         return merging.COPIES
-    if (method in {"GET", "PATCH"} and _GROUP.fullmatch(path)) or _PAGE.fullmatch(path):
+    if method in {"GET", "PATCH"} and _GROUP.fullmatch(path):
         return merging.ANY
-    if method == "GET" and _STATUS.fullmatch(path):
-        return merging.STATUS
     if method == "POST" and _COMMENTS.fullmatch(path):
         return merging.ANY
     return None

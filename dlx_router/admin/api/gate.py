@@ -2,8 +2,7 @@
 
 A router that listens on loopback asks for no token unless API_TOKENS_FILE is set; then whoever came by a name that is
 no loopback's is refused, because that is a page in somebody's browser. So is whoever changes something for a page of
-another origin, with or without a token. What another replica hands over has no token: it is sealed (envelope.py). The
-status of a shared group is read without one, and nothing else is (public.py).
+another origin, with or without a token. What another replica hands over has no token: it is sealed (envelope.py).
 
 Who sends a body slowly has no place among those that are answered, and of a GET's there is nothing to wait for.
 """
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
-from dlx_router.admin.api import envelope, public
+from dlx_router.admin.api import envelope
 from dlx_router.admin.api.answers import Answer, refused
 from dlx_router.admin.api.asgi import CALLER, WAITING, replayed, send_answer
 from dlx_router.admin.api.context import Context
@@ -48,7 +47,7 @@ class Gate:
         self._bodies = HeldBodies(context.max_body_bytes, MAX_BODIES_BYTES)
         self._handed_bodies = HeldBodies(context.max_body_bytes, MAX_BODIES_BYTES)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # token name → questions left, since
-        self._inside = self._public = 0
+        self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -85,18 +84,7 @@ class Gate:
             await busy(scope, receive, send)
             return
         with self.inside():
-            await (self._publicly if scope[CALLER] is public.PUBLIC else self._app)(scope, receive, send)
-
-    async def _publicly(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """For people without a token: a few at once, so that they keep nobody else out."""
-        if self._public >= public.AT_ONCE:
-            await public.refusal(503)(scope, receive, send)
-            return
-        self._public += 1
-        try:
-            await public.answer(self._app, scope, receive, send)
-        finally:
-            self._public -= 1
+            await self._app(scope, receive, send)
 
     @contextmanager
     def inside(self, by: int = 1) -> Iterator[None]:
@@ -150,8 +138,6 @@ class Gate:
     def _who(self, scope: Scope) -> Caller | Answer:
         """Who asks; else why that is nobody."""
         context, tokens = self._context, self._context.tokens
-        if context.has_console and public.is_asked(scope):
-            return public.PUBLIC
         scheme, _, token = _header(scope, b"authorization").partition(" ")
         if is_pass(token.strip()):
             passed = context.passes.caller(token.strip(), tokens, wall_ms())

@@ -18,7 +18,6 @@ from dlx_router.admin.api.envelope import Answered
 
 OK: Final = 200
 _MISSING: Final = 404
-_LATER: Final = 503
 MARK: Final = "~"  # begins a cursor over several routers
 SEVERAL: Final = "who leads has changed since the page before; begin with the newest again"
 _LATEST: Final = 2**53  # the cursor before the first letter
@@ -177,17 +176,6 @@ def _policies(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
     return {"revision": parts[0][1]["revision"], "policies": ordered}
 
 
-def _searches(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
-    """Each vhost has some tens, so all of them are beside each other."""
-    rows = [search for _, document in parts for search in document["searches"]]
-    return {"searches": sorted(rows, key=lambda search: (search["page"], search["name"].casefold(), search["name"]))}
-
-
-def _pages(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
-    rows = [page for _, document in parts for page in document["pages"]]
-    return {"pages": sorted(rows, key=lambda page: (page["vhost"], -page["shared_ms"]))}
-
-
 def _copies(_target: str, parts: Sequence[Part], _missing_vhosts: dict[str, str]) -> Answered:
     """A letter may have died in vhosts of several routers."""
     known = [part for part in parts if part.answered.status == OK]
@@ -212,14 +200,6 @@ def _any(_target: str, parts: Sequence[Part], _missing_vhosts: dict[str, str]) -
     return next((part.answered for part in parts if part.answered.status == OK), _worst(parts))
 
 
-def _status(target: str, parts: Sequence[Part], missing: dict[str, str]) -> Answered:
-    """A link that nobody knows is not valid only where everybody could be asked."""
-    answered = _any(target, parts, missing)
-    if answered.status != _MISSING or not missing:
-        return answered
-    return Answered(_LATER, "application/json", b'{"error":"not now; ask again","problems":[]}', "2")
-
-
 def _worst(parts: Sequence[Part]) -> Answered:
     """That it is not known is said only where all say so."""
     return next((part.answered for part in parts if part.answered.status != _MISSING), parts[0].answered)
@@ -235,11 +215,8 @@ LISTS: Final = {
     "/api/v1/groups": Merge(_groups_asked, _lists(_groups)),
     "/api/v1/audits": Merge(_same, _lists(_audits)),
     "/api/v1/queues": Merge(_same, _lists(_queues)),
-    "/api/v1/searches": Merge(_same, _lists(_searches)),
-    "/api/v1/status-pages": Merge(_same, _lists(_pages)),
 }
 # Any router knows the policies; which of them are behind the queues of a scope, the indexes know.
 LISTS_OF_A_SCOPE: Final = {**LISTS, "/api/v1/policies": Merge(_same, _lists(_policies))}
 COPIES: Final = Merge(_same, _copies)
 ANY: Final = Merge(_same, _any)
-STATUS: Final = Merge(_same, _status)

@@ -93,30 +93,24 @@ def explain(  # noqa: PLR0913 - each is an option
 
 @app.command()
 def diff(
-    was: Annotated[
-        str, typer.Argument(metavar="A", help="Before: folder or file, or a revision that the router knows.")
-    ],
-    now: Annotated[str, typer.Argument(metavar="B", help="After: the same; in-force: what the router obeys.")],
+    was: Annotated[Path, typer.Argument(metavar="A", help="Before: folder of policy files, or one file.")],
+    now: Annotated[Path, typer.Argument(metavar="B", help="After: the same.")],
     *,
     vhost: Annotated[str, typer.Option(help="Compare what this vhost obeys.")] = "/",
     queues: Annotated[
         list[str] | None,
         typer.Option(
             "--queue",
-            help="Look at this queue too, beside those that policies name or that died; may be repeated.",
+            help="Look at this queue too, beside those that policies name; may be repeated.",
             autocompletion=names.failed_queues,
         ),
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--api-url", help="The API that knows revisions; default: DLX_ROUTER_API_URL."),
-    ] = None,
     json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Show what two revisions say differently, by policy, queue and key, and what each decided; 1 where they differ."""
+    """Show what two folders of policies say differently, by policy, queue and key; 1 where they differ."""
     from dlx_router.cli.policy import diff as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run(command.Question(was, now, vhost, tuple(queues or ()), url), as_json=json))
+    raise typer.Exit(command.run(command.Question(was, now, vhost, tuple(queues or ())), as_json=json))
 
 
 @app.command("test")

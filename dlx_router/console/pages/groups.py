@@ -9,8 +9,6 @@ from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command
 from dlx_router.console.forms import FormError
 from dlx_router.console.pages.overview import BARS, RESTING, course, missing
-from dlx_router.console.pages.searches import saved_for
-from dlx_router.console.pages.status_pages import shared_of
 from dlx_router.console.rendering import quoted
 from dlx_router.console.sorting import Order, order_of
 
@@ -48,7 +46,6 @@ async def groups(asked: Asked) -> Response:
         command=command_line,
         order=Order(order.name, falls=True),
         missing=missing(answer),
-        saved=await saved_for(asked, "groups", {**wanted, **how}),
     )
 
 
@@ -66,14 +63,11 @@ async def group(asked: Asked) -> Response:
         bars=course([letter["last_ms"] for letter in letters], *span) if letters else [0] * BARS,
         span=span,
         places=places(letters),
-        shared=await shared_of(asked, detail["id"]),
         commands={state: command("groups", verb, operand=detail["id"]) for state, verb in _VERBS.items()},
     )
 
 
-_VERBS: Final = {
-    "ignored": "ignore", "resolved": "resolve", "open": "open", "share": "share", "unshare": "unshare",
-}  # fmt: skip
+_VERBS: Final = {"ignored": "ignore", "resolved": "resolve", "open": "open"}
 
 
 async def change_group(asked: Asked) -> Response:

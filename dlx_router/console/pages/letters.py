@@ -9,13 +9,11 @@ from starlette.responses import Response
 
 from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command, task_command
-from dlx_router.console.forms import FormError, as_typed, moment_field, moment_ms, twice
+from dlx_router.console.forms import FormError, as_typed, moment_field, moment_ms
 from dlx_router.console.pages.overview import RESTING, missing
-from dlx_router.console.pages.searches import saved_for
 from dlx_router.console.rendering import MAX_BODY, cut, hexdump, pretty, quoted
 from dlx_router.console.router_api import ApiError
 from dlx_router.console.sorting import Order
-from dlx_router.console.zones import UTC_NAME, ZoneError, current, named
 from dlx_router.core.printable import plain, printable_lines
 from dlx_router.core.recovered import LEASES
 
@@ -41,17 +39,14 @@ async def letters(asked: Asked) -> Response:
     limit = MOST if asked.query("format") else PAGE
     order = {"order": "oldest"} if asked.query("sort") == "last" else {}
     answer: dict[str, Any] = {"letters": [], "next": None}
-    problem, notes = "", list[str]()
+    wanted |= {name: moment_ms(wanted[name]) for name in _MOMENTS}
+    problem = ""
     try:
-        moments, notes = _moments(asked, wanted)
-        wanted |= moments
         answer = await asked.get("/letters", **wanted, **order, cursor=asked.query("cursor", most=4000), limit=limit)
     except ApiError as error:
         if error.status != _REFUSED:
             raise
         problem = "; ".join((error.error, *error.problems))
-    except ZoneError as error:
-        problem = str(error)
     if problem and asked.query("format"):  # a file has no place beside the list
         raise FormError(problem)
     listed = asked.listing("letters", COLUMNS, answer["letters"])
@@ -60,29 +55,15 @@ async def letters(asked: Asked) -> Response:
         "letters.html",
         letters=answer["letters"],
         wanted=wanted,
-        fields={name: moment_field(wanted[name], current()) or as_typed(wanted[name]) for name in _MOMENTS},
+        fields={name: moment_field(wanted[name]) or as_typed(wanted[name]) for name in _MOMENTS},
         said=problem,
-        notes=notes,
         older=older,
         is_first=not asked.query("cursor"),
         states=STATES,
         command=_command(wanted),
         order=Order("last", falls=not order),
         missing=missing(answer),
-        saved=await saved_for(asked, "letters", {**wanted, **order}),
     )
-
-
-def _moments(asked: Asked, wanted: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The moments as ms since 1970, and what is to be told of them. Raises ZoneError.
-
-    A time without an offset is of the zone that the address names, else in UTC, and never of whoever looks: a link
-    means the same to everybody.
-    """
-    zone = named(asked.query("zone") or UTC_NAME)
-    is_end = {name: name == "until_ms" for name in _MOMENTS}
-    notes = [twice(wanted[name], zone, is_end=is_end[name]) for name in _MOMENTS]
-    return {name: moment_ms(wanted[name], zone, is_end=is_end[name]) for name in _MOMENTS}, [*filter(None, notes)]
 
 
 def _command(wanted: dict[str, str]) -> str:

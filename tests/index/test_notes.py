@@ -1,7 +1,5 @@
 """Notes on letters, and revisions of the policies, over a router: said by people, kept by the journal, told again."""
 
-import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -114,90 +112,3 @@ def test_the_command_notes_and_shows_what_was_noted_and_the_rule_that_decided(de
     rules = [line.strip(" │") for line in text.splitlines() if " by max-delivery-attempts: 2, " in line]
     assert len(rules) == 2, text
     assert all("policies" in line and line.endswith("(twice)") for line in rules)
-
-
-# -- revisions ------------------------------------------------------------------------------------------------------
-
-
-def revisions(desk: Desk) -> list[dict[str, Any]]:
-    status, answer = desk.get("/policies/revisions", vhost=desk.vhost.name)
-    assert status == 200, answer
-    rows: list[dict[str, Any]] = answer["revisions"]
-    return rows
-
-
-def in_force(desk: Desk) -> str:
-    """The revision in force, once the journal has it."""
-
-    def known() -> str:
-        now = [row for row in revisions(desk) if row["is_in_force"] and row["in_force_ms"]]
-        return str(now[0]["revision"]) if now else ""
-
-    return eventually(known, 30, every=0.2)
-
-
-def diffed(desk: Desk, *argv: str) -> subprocess.CompletedProcess[str]:
-    return run(desk, "policy", "diff", *argv, "--vhost", desk.vhost.name)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_two_revisions_are_compared_by_what_they_say_and_decided(desk: Desk) -> None:
-    before, (file,) = in_force(desk), [*desk.router.policies.glob("*.yaml")]
-    letter = letter_in(desk, "twice.compared")
-    step = shown(desk, letter)["journey"][0]
-    assert (step["revision"], [rule["key"] for rule in step["rules"]]) == (
-        before, ["max-delivery-attempts", "redelivery-delay"],
-    )  # fmt: skip
-    old = file.read_text(encoding="utf-8")
-    try:
-        file.write_text(old.replace("max-delivery-attempts: 2", "max-delivery-attempts: 1"), encoding="utf-8")
-        after = eventually(lambda: "" if (now := in_force(desk)) == before else now, 30)
-        desk.kill("twice.compared", b"two")
-        desk.letters(2, queue="twice.compared", state="dead")
-        assert shown(desk, letter)["journey"][0]["rules"] == [], "another revision decided"
-        _compare(desk, before, after)
-        folder = str(desk.router.policies)
-        done = diffed(desk, before, folder, "--json")
-        assert (done.returncode, json.loads(done.stdout)["now"]["revision"]) == (1, after)
-        assert diffed(desk, "in-force", folder).returncode == 0
-        assert desk.router.stop() == 0
-        desk.router.start(within=40)
-        _compare(desk, before, after)
-    finally:
-        file.write_text(old, encoding="utf-8")
-    eventually(lambda: in_force(desk) == before, 30)
-
-
-def _compare(desk: Desk, before: str, after: str) -> None:
-    """By the API, and by the command line."""
-    status, answer = desk.get("/policies/diff", a=before, b=after, vhost=desk.vhost.name)
-    assert status == 200, answer
-    (policy,) = answer["policies"]
-    keys = [{name: key[name] for name in ("key", "was", "now")} for key in policy["keys"]]
-    assert (policy["name"], keys) == ("twice", [{"key": "max-delivery-attempts", "was": "2", "now": "1"}])
-    (queue,) = [queue for queue in answer["queues"] if queue["queue"] == "twice.compared"]
-    assert (queue["was_decided"], queue["now_decided"]) == ({"retried": 1, "dead_lettered": 1}, {"dead_lettered": 1})
-    shown_there = diffed(desk, before, after)
-    assert shown_there.returncode == 1, shown_there.stderr
-    assert f"revision {before} → revision {after}" in shown_there.stdout
-    assert "Policy twice: changed" in shown_there.stdout
-
-
-@pytest.mark.usefixtures("newest")
-def test_what_is_no_revision_or_not_known_any_more_says_so(desk: Desk) -> None:
-    now = in_force(desk)
-    assert desk.get("/policies/diff", a="0" * 12, b=now, vhost=desk.vhost.name)[0] == 404
-    assert desk.get("/policies/diff", a="HEAD", vhost=desk.vhost.name)[0] == 422
-    assert desk.get("/policies/revisions/in-force", vhost=desk.vhost.name)[1]["revision"] == now
-    same = desk.get("/policies/diff", a=now, vhost=desk.vhost.name)[1]
-    assert (same["is_equal"], same["now"]["revision"]) == (True, now)
-    for wrong, words in (
-        ("HEAD", "neither a file or folder nor a revision"),
-        ("0" * 12, "nothing is known of revision"),
-    ):
-        done = diffed(desk, wrong, "in-force")
-        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
-    broken = desk.router.policies.parent / "broken.yaml"
-    broken.write_text("version: 1\npolicies: [{}]\n", encoding="utf-8")
-    assert diffed(desk, str(broken), "in-force").returncode == 2

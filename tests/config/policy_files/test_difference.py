@@ -1,34 +1,27 @@
-"""Two revisions of the policies compared: what changed in their words, for which queue, and what is no change."""
+"""Two folders of policies compared: what changed in their words, for which queue, and what is no change."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlx_router.config.policy_files.loader import load_policies
-from dlx_router.config.policy_files.revision_diff import Diff, compared
-from dlx_router.config.policy_files.revision_document import DocumentError, document_of, policies_of
-from dlx_router.core.names import Names
+from dlx_router.config.policy_files.difference import Diff, compared
+from dlx_router.config.policy_files.loader import LoadedPolicies, load_policies
 
-OURS = Names()
 BASE = "{name: all, match: '#', definition: {max-delivery-attempts: 3, redelivery-delay: 1s}}"
 ORDERS = "{name: orders, queue: orders, definition: {max-redrives: 5}}"
 
 
-def document(folder: Path, *policies: str, file: str = "a.yaml", more: str = "", vhost: str = "/") -> dict[str, Any]:
-    """As it comes back from the journal."""
+def loaded(folder: Path, *policies: str, file: str = "a.yaml", more: str = "") -> LoadedPolicies:
     folder.mkdir()
     text = "version: 1\npolicies:\n" + "".join(f"  - {policy}\n" for policy in policies) + more
     (folder / file).write_text(text, encoding="utf-8")
-    loaded = load_policies(folder)
-    parsed: dict[str, Any] = json.loads(json.dumps(document_of(loaded.policies, vhost, loaded)))
-    return parsed
+    return load_policies(folder)
 
 
-def diff(tmp_path: Path, was: Iterable[str], now: Iterable[str], queues: Iterable[str] = ()) -> Diff:
-    return compared(document(tmp_path / "was", *was), document(tmp_path / "now", *now), queues, OURS)
+def diff(tmp_path: Path, was: Iterable[str], now: Iterable[str], queues: Iterable[str] = (), vhost: str = "/") -> Diff:
+    return compared(loaded(tmp_path / "was", *was), loaded(tmp_path / "now", *now), vhost, queues)
 
 
 def rows_of(changes: Iterable[Any]) -> list[tuple[str, str, str]]:
@@ -108,19 +101,15 @@ def test_a_type_of_queues_is_told_where_it_matters(tmp_path: Path) -> None:
     assert [(queue.queue, queue.queue_type, queue.now) for queue in changes.queues] == [
         ("orders", "quorum", ("q", "all"))
     ]
-    both = compared(
-        document(tmp_path / "x", BASE, quorum), document(tmp_path / "y", BASE.replace("1s", "2s"), quorum), [], OURS
-    )
-    assert [
-        (queue.queue, queue.queue_type, rows_of(queue.keys)) for queue in both.queues if queue.queue_type is None
-    ] == []
+    both = compared(loaded(tmp_path / "x", BASE, quorum), loaded(tmp_path / "y", BASE.replace("1s", "2s"), quorum), "/")
+    assert [queue.queue_type for queue in both.queues if queue.queue_type is None] == []
 
 
 def test_lines_comments_and_names_of_files_are_no_difference(tmp_path: Path) -> None:
-    was = document(tmp_path / "was", BASE, ORDERS)
-    now = document(tmp_path / "now", BASE, f"{ORDERS}  # as Ann wanted it", file="b.yml")
-    assert was["revision"] != now["revision"]
-    assert compared(was, now, ["mails"], OURS).is_equal
+    was = loaded(tmp_path / "was", BASE, ORDERS)
+    now = loaded(tmp_path / "now", BASE, f"{ORDERS}  # as Ann wanted it", file="b.yml")
+    assert was.policies.revision != now.policies.revision
+    assert compared(was, now, "/", ["mails"]).is_equal
 
 
 def test_an_order_that_decides_between_equals_is_told(tmp_path: Path) -> None:
@@ -131,53 +120,22 @@ def test_an_order_that_decides_between_equals_is_told(tmp_path: Path) -> None:
     assert rows_of(changes.queues[0].keys) == [("discard", "true", "false")]
 
 
-def test_attachments_are_compared_where_both_tell_them(tmp_path: Path) -> None:
+def test_attachments_are_compared(tmp_path: Path) -> None:
     attached = "attachments:\n  - {queue: old, mode: inbox, dead-letter-exchanges: dlx}\n"
-    was, now = document(tmp_path / "was", BASE), document(tmp_path / "now", BASE, more=attached)
-    changes = compared(was, now, [], OURS)
-    assert changes.sources is not None
+    changes = compared(loaded(tmp_path / "was", BASE), loaded(tmp_path / "now", BASE, more=attached), "/")
     assert rows_of(changes.sources) == [("attachment old", "", "queue, mode inbox; dead letters by 'dlx'")]
-    assert compared({**was, "sources": None}, now, [], OURS).sources is None
 
 
-def test_policies_of_another_vhost_are_not_in_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("vhost", "is_equal"), [("/", True), ("shop", False)])
+def test_policies_of_another_vhost_are_no_difference(tmp_path: Path, vhost: str, *, is_equal: bool) -> None:
     other = ORDERS.replace("name: orders", "name: orders, vhost: shop")
-    assert [policy["name"] for policy in document(tmp_path / "a", BASE, other)["policies"]] == ["all"]
-    parsed = document(tmp_path / "b", BASE, other, vhost="shop")
-    policies = policies_of(parsed, OURS)
-    assert [policy.name for policy in policies.chain(vhost="shop", queue="orders", queue_type=None)] == [
-        "orders",
-        "all",
-    ]
+    assert diff(tmp_path, [BASE], [BASE, other], vhost=vhost).is_equal is is_equal
 
 
-def test_a_pattern_of_a_document_finds_what_it_found(tmp_path: Path) -> None:
+def test_a_pattern_finds_its_queues(tmp_path: Path) -> None:
     pattern = "{name: p, pattern: '^a[0-9]+$', definition: {discard: true}}"
     changes = diff(tmp_path, [BASE], [BASE, pattern], ["a17", "ab"])
     assert [queue.queue for queue in changes.queues] == ["a17"]
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {},
-        {"v": 2, "revision": "a", "policies": []},
-        {"v": 1, "revision": "a", "policies": [{}]},
-        {"v": 1, "revision": "a", "policies": 7},
-        {"v": 1, "revision": "a", "policies": [["x"]]},
-    ],
-)
-def test_what_is_no_document_says_so(tmp_path: Path, odd: dict[str, Any]) -> None:
-    with pytest.raises(DocumentError):
-        compared(document(tmp_path / "a", BASE), odd, [], OURS)
-
-
-def test_a_document_of_a_version_with_other_keys_is_compared_by_its_texts(tmp_path: Path) -> None:
-    was = document(tmp_path / "was", BASE)
-    now = json.loads(json.dumps(was))
-    now["policies"][0]["keys"]["key-of-tomorrow"] = ["1", "a.yaml:9"]
-    changes = compared(was, now, ["mails"], OURS)
-    assert rows_of(changes.queues[0].keys) == [("key-of-tomorrow", "", "1")]
 
 
 def test_too_many_queues_are_counted_and_not_looked_at(tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
-"""What two revisions of the policies say differently: policy by policy, and for each queue key by key. Pure.
+"""What two sets of policies say differently: policy by policy, and for each queue key by key. Pure.
 
-Two revisions that decide alike are equal, whatever their files look like: a moved line or a comment is no difference.
+Two sets that decide alike are equal, whatever their files look like: a moved line or a comment is no difference.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from dlx_router.config.language.keys import DEFINITION
-from dlx_router.config.language.value_text import DEFAULT, key_row, set_by
-from dlx_router.config.policy_files.revision_document import policies_of
-from dlx_router.core.names import Names
+from dlx_router.config.language.value_text import DEFAULT, key_row, set_by, value_text
+from dlx_router.config.policy_files.attachments import Attachment
+from dlx_router.config.policy_files.loader import LoadedPolicies
+from dlx_router.config.units import duration_text
 from dlx_router.core.policy import TYPES, Policy, PolicySet, Setting, merged
 
 MOST_QUEUES: Final = 500
@@ -46,11 +48,11 @@ class QueueChange(NamedTuple):
 
 
 class Diff(NamedTuple):
-    """All of it. `sources`: attachments and delayed exchanges; None: one of the two does not tell them."""
+    """All of it. `sources`: attachments and delayed exchanges."""
 
     policies: tuple[PolicyChange, ...]
     queues: tuple[QueueChange, ...]
-    sources: tuple[Change, ...] | None
+    sources: tuple[Change, ...]
     is_reordered: bool
     queues_left: int  # that were not looked at, being too many
 
@@ -60,29 +62,51 @@ class Diff(NamedTuple):
         return not (self.policies or self.queues or self.sources or self.is_reordered)
 
 
-def compared(was: Mapping[str, Any], now: Mapping[str, Any], queues: Iterable[str], names: Names) -> Diff:
-    """Two documents. `queues`: those to look at, beside those that policies name. Raises DocumentError."""
-    before, after = policies_of(was, names), policies_of(now, names)
+def compared(was: LoadedPolicies, now: LoadedPolicies, vhost: str, queues: Iterable[str] = ()) -> Diff:
+    """What `vhost` obeys. `queues`: those to look at, beside those that policies name."""
+    before, after = _of_vhost(was, vhost), _of_vhost(now, vhost)
     looked_at = sorted({*queues, *_named(before), *_named(after)})
-    changes = [change for queue in looked_at[:MOST_QUEUES] for change in _of_queue(before, after, queue)]
+    changes = [change for queue in looked_at[:MOST_QUEUES] for change in _of_queue(before, after, vhost, queue)]
     return Diff(
         tuple(_policies(before, after)),
         tuple(changes),
-        _sources(was.get("sources"), now.get("sources")),
+        tuple(_changes(_sources(was, vhost), _sources(now, vhost))),
         _is_reordered(before, after),
         max(len(looked_at) - MOST_QUEUES, 0),
     )
+
+
+def _of_vhost(loaded: LoadedPolicies, vhost: str) -> PolicySet:
+    policies = loaded.policies
+    return replace(policies, policies=tuple(policy for policy in policies.policies if policy.vhost in {None, vhost}))
 
 
 def _named(policies: PolicySet) -> Iterator[str]:
     return (policy.selector.text for policy in policies.policies if policy.selector.kind == "queue")
 
 
-def _sources(was: Any, now: Any) -> tuple[Change, ...] | None:
-    if not isinstance(was, Mapping) or not isinstance(now, Mapping):
-        return None
-    old, new = ({str(key): (str(text), "") for key, text in sources.items()} for sources in (was, now))
-    return tuple(_changes(old, new))
+def _sources(loaded: LoadedPolicies, vhost: str) -> "Said":
+    """Attachments and delayed exchanges, each in a line."""
+    lines = {
+        f"attachment {attachment.queue}": (_attachment(attachment), "")
+        for attachment in loaded.attachments
+        if attachment.vhost in {None, vhost}
+    }
+    late = (entry for entry in loaded.delayed if entry.vhost in {None, vhost})
+    return lines | {
+        f"delayed exchange {entry.exchange}": (f"to {entry.to!r}, default {duration_text(entry.default_ms)}", "")
+        for entry in late
+    }
+
+
+def _attachment(attachment: Attachment) -> str:
+    parts = [f"{attachment.selector.kind}, mode {attachment.mode}"]
+    if attachment.forward is not None:
+        key = "" if attachment.forward.routing_key is None else f" with key {attachment.forward.routing_key.text}"
+        parts.append(f"forward to {attachment.forward.exchange!r}{key}")
+    if attachment.dead_letter_exchanges is not None:
+        parts.append(f"dead letters by {', '.join(map(repr, attachment.dead_letter_exchanges)) or 'no exchange'}")
+    return "; ".join([*parts, *(["accepts a delivery limit"] if attachment.accepts_limit else [])])
 
 
 def _is_reordered(before: PolicySet, after: PolicySet) -> bool:
@@ -119,14 +143,14 @@ def _entries(policy: Policy | None) -> Said:
         if (value := getattr(policy, name)) != usual:
             entries[name.replace("_", "-")] = "false" if value is False else str(value), at
     entries |= {f"label {name}": (text, at) for name, text in policy.labels.items()}
-    entries |= {key: _value(setting) for key, setting in policy.definition.items()}
+    entries |= {key: _value(key, setting) for key, setting in policy.definition.items()}
     for reason, overlay in policy.on.items():
-        entries |= {f"on {reason}: {key}": _value(setting) for key, setting in overlay.items()}
+        entries |= {f"on {reason}: {key}": _value(key, setting) for key, setting in overlay.items()}
     return entries
 
 
-def _value(setting: Setting) -> tuple[str, str]:
-    return str(setting.value), str(setting.source)
+def _value(key: str, setting: Setting) -> tuple[str, str]:
+    return value_text(DEFINITION[key], setting.value), str(setting.source)
 
 
 def _changes(was: Said, now: Said) -> Iterator[Change]:
@@ -140,16 +164,16 @@ def _changes(was: Said, now: Said) -> Iterator[Change]:
 # -- queue by queue -----------------------------------------------------------------------------------------------
 
 
-def _of_queue(before: PolicySet, after: PolicySet, queue: str) -> Iterator[QueueChange]:
+def _of_queue(before: PolicySet, after: PolicySet, vhost: str, queue: str) -> Iterator[QueueChange]:
     """One change where it is the same for each type of queues, else one for each type."""
     kinds = TYPES if before.asks_types or after.asks_types else (None,)
-    changes = [change for kind in kinds if (change := _of_type(before, after, queue, kind)) is not None]
+    changes = [change for kind in kinds if (change := _of_type(before, after, vhost, queue, kind)) is not None]
     alike = {change._replace(queue_type=None) for change in changes}
     yield from alike if len(changes) == len(kinds) and len(alike) == 1 else changes
 
 
-def _of_type(before: PolicySet, after: PolicySet, queue: str, kind: str | None) -> QueueChange | None:
-    was, now = (each.chain(vhost=_any(each), queue=queue, queue_type=kind) for each in (before, after))
+def _of_type(before: PolicySet, after: PolicySet, vhost: str, queue: str, kind: str | None) -> QueueChange | None:
+    was, now = (each.chain(vhost=vhost, queue=queue, queue_type=kind) for each in (before, after))
     keys = _held(was, now)
     names = [tuple(policy.name for policy in chain) for chain in (was, now)]
     return QueueChange(queue, kind, names[0], names[1], keys) if keys or bool(was) != bool(now) else None
@@ -171,13 +195,11 @@ def _both(was: Chain, now: Chain, reason: str) -> tuple[Said, Said]:
     return _holds(was, reason, whole=whole), _holds(now, reason, whole=whole)
 
 
-def _any(policies: PolicySet) -> str:
-    """The vhost of a document: all its policies are for it, or for all."""
-    return next((policy.vhost for policy in policies.policies if policy.vhost is not None), "")
-
-
 def _holds(chain: Chain, reason: str, *, whole: bool) -> Said:
     """What is in force: each key, its value, and file, line and policy that set it; `whole`: defaults too."""
-    settings = {key: (str(setting.value), set_by(setting)) for key, setting in merged(chain, reason).items()}
+    settings = {
+        key: (value_text(DEFINITION[key], setting.value), set_by(setting))
+        for key, setting in merged(chain, reason).items()
+    }
     defaults = {name: (key_row(key, None).value, DEFAULT) for name, key in DEFINITION.items()} if whole else {}
     return defaults | settings
