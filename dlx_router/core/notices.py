@@ -13,14 +13,11 @@ from urllib.parse import quote, urlencode
 EVENTS: Final[Mapping[str, str]] = {
     "group.opened": "letters died of something that was not known before",
     "group.returned": "a resolved group had another death",
-    "group.surged": "a group dies far more often than it used to",
     "breaker.opened": "everything dies in a queue, and its letters are held",
     "breaker.closed": "letters of that queue are judged as usual again",
     "letter.parked": "letters were parked: nobody knows where they belong",
     "redrive.halted": "a task stopped by itself",
     "redrive.finished": "a task is done",
-    "router.not-ready": "a router has not been ready for a minute",
-    "router.ready": "and is ready again",
 }
 TEST: Final = "webhook.test"
 MAX_ITEMS: Final = 10  # of a message are named, the others counted
@@ -41,7 +38,7 @@ class Notice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`vhost` "": it is about the router. `count`: of letters or things, those that are not named included."""
+    """`vhost` "": it is a test. `count`: of letters or things, those that are not named included."""
 
     id: str
     kind: str
@@ -86,14 +83,11 @@ def shortened(text: object) -> str:
 _TITLES: Final[Mapping[str, tuple[str, str]]] = {  # of one, of several
     "group.opened": ("New: letters die in {queue}", "{count} new groups of deaths"),
     "group.returned": ("Back again: letters die in {queue}", "{count} groups are back again"),
-    "group.surged": ("Many more letters than usual die in {queue}", "{count} groups surge"),
     "breaker.opened": ("Breaker open: {queue}", "{count} breakers opened"),
     "breaker.closed": ("Breaker closed: {queue}", "{count} breakers closed"),
     "letter.parked": ("1 letter was parked", "{count} letters were parked"),
     "redrive.halted": ("Task {task} stopped by itself", "{count} tasks stopped by themselves"),
     "redrive.finished": ("Task {task} is done", "{count} tasks are done"),
-    "router.not-ready": ("Router {router} is not ready", "Router {router} is not ready"),
-    "router.ready": ("Router {router} is ready again", "Router {router} is ready again"),
     TEST: ("A test of dlx-router's webhooks", "A test of dlx-router's webhooks"),
 }
 
@@ -102,7 +96,7 @@ def title(message: Message) -> str:
     """One line that says it all."""
     item = message.items[0] if message.items else {}
     text = _TITLES[message.kind][message.count != 1]
-    line = text.format(queue=_queue(item), task=item.get("task"), router=item.get("router"), count=message.count)
+    line = text.format(queue=_queue(item), task=item.get("task"), count=message.count)
     return f"{line} (vhost {message.vhost})" if message.vhost not in {"", "/"} else line
 
 
@@ -122,17 +116,12 @@ def _line(kind: str, item: Mapping[str, Any]) -> str:
         case "group":
             error = ": ".join(part for part in (item.get("error_type"), item.get("message")) if part)
             frame = f" at {item['frame']}" if item.get("frame") else ""
-            rate = (
-                f", {item['deaths_5min']} in 5 minutes, usually {item['usual_5min']}" if "deaths_5min" in item else ""
-            )
-            return f"{_queue(item)}: {item.get('reason')}{f', {error}' if error else ''}{frame}{rate}"
+            return f"{_queue(item)}: {item.get('reason')}{f', {error}' if error else ''}{frame}"
         case "letter":
             return f"{_queue(item)}: {item.get('letters')}"
         case "redrive":
             why = f": {item['why']}" if item.get("why") else ""
             return f"{item.get('kind')} of {item.get('queue')}, {item.get('sent')} of {item.get('meant')} sent{why}"
-        case "router":
-            return "; ".join(map(str, item.get("reasons") or ()))
         case "breaker":
             opened = kind == "breaker.opened"
             return f"{_queue(item)}: {'all dies there; letters wait' if opened else 'letters go their way again'}"
@@ -188,8 +177,6 @@ def command(message: Message) -> str:
             words = ["redrive", "show", str(item["task"]), *vhost]
         case "redrive":
             words = ["redrive", "list", *vhost]
-        case "router":
-            words = ["doctor"]
         case _:
             words = ["webhooks", "test"]
     return shlex.join(["dlx-router", *words])

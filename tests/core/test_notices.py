@@ -58,7 +58,6 @@ def test_a_message_has_a_title_and_a_command_that_there_is(kind: str) -> None:
         ("letter.parked", "/letters", {"state": ["parked"], "queue": ["orders.eu"], "vhost": ["/"]}),
         ("breaker.opened", "/letters", {"queue": ["orders.eu"], "vhost": ["/"]}),
         ("redrive.halted", "/tasks/abc", {"vhost": ["/"]}),
-        ("router.not-ready", "/", {}),
     ],
 )
 def test_a_message_leads_to_its_page_of_the_console(kind: str, path: str, query: dict[str, list[str]]) -> None:
@@ -86,19 +85,12 @@ def test_parked_letters_are_counted_and_not_their_groups() -> None:
     [
         ("group.opened", ITEM["group"], ["orders.eu: rejected, KeyError: no <id> at shop.py:7"]),
         ("group.opened", {"failed_queue": "q", "reason": "expired"}, ["q: expired"]),
-        (
-            "group.surged",
-            {"failed_queue": "q", "reason": "expired", "deaths_5min": 90, "usual_5min": 3},
-            ["q: expired, 90 in 5 minutes, usually 3"],
-        ),
         ("redrive.halted", ITEM["redrive"], ["redrive of orders.dlq, 10 of 90 sent: 3 died"]),
         (
             "redrive.finished",
             {"kind": "retire", "queue": "orders.dlq", "sent": 90, "meant": 90},
             ["retire of orders.dlq, 90 of 90 sent"],
         ),
-        ("router.not-ready", {"reasons": ["no connection", "no key"]}, ["no connection; no key"]),
-        ("router.ready", {}, []),
         ("breaker.opened", ITEM["breaker"], ["orders.eu: all dies there; letters wait"]),
         ("breaker.closed", ITEM["breaker"], ["orders.eu: letters go their way again"]),
         ("breaker.closed", {}, ["?: letters go their way again"]),

@@ -6,19 +6,17 @@ often it is looked at, and also where an earlier leader had no time to tell it, 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.breaker import Breaker
 from dlx_router.core.notices import Notice, shortened
 from dlx_router.core.redelivery import GIVE_UP_MS
-from dlx_router.core.surge import Surges
 from dlx_router.index.telling import MOST_GROUPS, GroupLook, Parked
 from dlx_router.redrive.outlook import outlook
 from dlx_router.redrive.task import Kind, State, Task
 
 OVERLAP_MS: Final = 60_000  # events come nearly in the order of their times
-PATIENCE_MS: Final = 60_000  # a router that starts or loses its connection for a moment is no news
 _STATES: Final = {State.STOPPED: "redrive.halted", State.DONE: "redrive.finished"}
 
 
@@ -42,29 +40,25 @@ class VhostEvents:
         self.vhost, self.began_ms = vhost, began_ms
         self.since_ms = 0  # from when on groups are to be looked at
         self.newest = 0  # number of the group that came to the index last: what comes late may be older than that
-        self._surges, self._notified = Surges(), _Keys()
+        self._notified = _Keys()
         self._parked: Parked | None = None
         self._open: set[str] = set()
 
     def _floor_ms(self, now_ms: int) -> int:
         return max(self.began_ms, now_ms - GIVE_UP_MS)
 
-    def groups(self, looks: Sequence[GroupLook], now_ms: int, steady_ms: int) -> Iterator[Notice]:
+    def groups(self, looks: Sequence[GroupLook], now_ms: int) -> Iterator[Notice]:
         """Of the groups that had a death since `since_ms` or came after `newest`, in the order of their last deaths."""
         floor = self._floor_ms(now_ms)
         self._advance(looks, now_ms)
         for group in looks:
-            surge = self._surges.seen(group.id, group.deaths, steady_ms)
             if group.ignored:
                 continue
             if group.first_ms >= floor and self._notified.is_new(group.id):
-                yield self._of_group("group.opened", group, group.id, {})
+                yield self._of_group("group.opened", group, group.id)
             returned = f"{group.id} {group.resolved_ms}"
             if group.resolved_ms and group.last_ms > max(group.resolved_ms, floor) and self._notified.is_new(returned):
-                yield self._of_group("group.returned", group, returned, {})
-            if surge is not None:
-                rate = {"deaths_5min": surge.deaths, "usual_5min": round(surge.usual, 1)}
-                yield self._of_group("group.surged", group, f"{group.id} {steady_ms}", rate)
+                yield self._of_group("group.returned", group, returned)
 
     def _advance(self, looks: Sequence[GroupLook], now_ms: int) -> None:
         """Where the next look begins: where this one saw all, not ahead of the clock, whatever times events have."""
@@ -76,10 +70,10 @@ class VhostEvents:
                 self.since_ms = max(self.since_ms + 1, last)
             self.newest = max(self.newest, *(group.number for group in looks))
 
-    def _of_group(self, kind: str, group: GroupLook, key: str, more: Mapping[str, Any]) -> Notice:
+    def _of_group(self, kind: str, group: GroupLook, key: str) -> Notice:
         error = {name: shortened(getattr(group, name)) for name in ("reason", "error_type", "message", "frame")}
         times = {"first_ms": group.first_ms, "last_ms": group.last_ms}
-        item = {"group": group.id, "failed_queue": group.failed_queue, **error, "deaths": group.deaths, **times, **more}
+        item = {"group": group.id, "failed_queue": group.failed_queue, **error, "deaths": group.deaths, **times}
         return Notice(kind, self.vhost, key, (group.failed_queue,), item)
 
     def parked(self, counts: Parked, missed: Parked) -> Iterator[Notice]:
@@ -123,28 +117,3 @@ class VhostEvents:
                     **counts,
                 }
                 yield Notice(kind, self.vhost, key, queues, item)
-
-
-class ReadinessEvents:
-    """Of this router, whether it leads or not: where the broker is away nobody leads."""
-
-    def __init__(self, router_id: str) -> None:
-        self._router_id = router_id
-        self._since_ms: int | None = None  # it is not ready
-        self._is_notified = False
-
-    def look(self, reasons: Iterable[str], steady_ms: int) -> Iterator[Notice]:
-        """It has not been ready for a minute, or is again."""
-        why = [shortened(reason) for reason in reasons]
-        if not why:
-            if self._is_notified:
-                yield self._notice("router.ready", [])
-            self._since_ms, self._is_notified = None, False
-            return
-        self._since_ms = steady_ms if self._since_ms is None else self._since_ms
-        if not self._is_notified and steady_ms - self._since_ms >= PATIENCE_MS:
-            self._is_notified = True
-            yield self._notice("router.not-ready", why)
-
-    def _notice(self, kind: str, reasons: list[str]) -> Notice:
-        return Notice(kind, "", self._router_id, (), {"router": self._router_id, "reasons": reasons})

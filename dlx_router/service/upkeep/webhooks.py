@@ -21,7 +21,7 @@ from dlx_router.journal.audit import AuditError, audit
 from dlx_router.redrive.task import Task, TaskError
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.redrive.task_log import NotLeader
-from dlx_router.service.upkeep.webhook_events import ReadinessEvents, VhostEvents
+from dlx_router.service.upkeep.webhook_events import VhostEvents
 from dlx_router.service.upkeep.webhook_messages import DONE, TOLD, Told, WebhookMessages
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.logs import Once, log
@@ -75,7 +75,6 @@ class Webhooks:
         self._messages = WebhookMessages(
             lambda endpoint, message: self._thread.run(sender.send(endpoint, message)), self._record, metrics
         )
-        self._ready = ReadinessEvents(router_id)
         self._led: dict[str, _Led] = {}
         self._stamp: tuple[object, ...] | None = None
         self._once = Once()
@@ -88,7 +87,6 @@ class Webhooks:
                 await self._renew()
                 for vhost, runner in [*self._attendants.items()]:
                     await self._look(vhost, runner)
-                self._messages.add(self._ready.look(self._readiness.problems(), steady_ms()), set())
                 self._messages.pass_on()
                 await asyncio.sleep(LOOK_S)
         finally:
@@ -170,10 +168,10 @@ class Webhooks:
         states, tasks = runner.breakers(), _tasks(runner)
 
         def compared() -> None:
-            groups, now, steady = reader.groups_since(vhost, events.since_ms, events.newest), wall_ms(), steady_ms()
+            groups, now = reader.groups_since(vhost, events.since_ms, events.newest), wall_ms()
             parked, missed = self._parked(led, vhost)
-            notices: list[Notice] = [*events.groups(groups, now, steady), *events.parked(parked, missed)]
-            notices += [*events.breakers(states, steady), *events.tasks(tasks, now)]
+            notices: list[Notice] = [*events.groups(groups, now), *events.parked(parked, missed)]
+            notices += [*events.breakers(states, steady_ms()), *events.tasks(tasks, now)]
             self._messages.add(notices, led.told)
 
         await asyncio.to_thread(compared)  # up to 5,000 groups, between which letters go on

@@ -61,7 +61,7 @@ webhooks:
     )
     first, second = endpoints.values()
     assert (first.name, first.url, first.host, first.format) == ("oncall", URL, "hooks.example", "slack")
-    assert first.events == {"group.opened", "group.returned", "group.surged", "breaker.opened"}
+    assert first.events == {"group.opened", "group.returned", "breaker.opened"}
     assert second.events == {*EVENTS}
     assert second.name.startswith("events.example-")
     assert second.secrets == (b"s" * 32,)
@@ -69,7 +69,7 @@ webhooks:
     assert not first.wants("group.opened", "shop", ["warehouse"])
     assert not first.wants("group.opened", "/", ["mail"])
     assert not first.wants("letter.parked", "shop", ["mail"])
-    assert second.wants("router.not-ready", "", [])
+    assert second.wants("breaker.opened", "", [])
     assert "T0PSECRET" not in repr(endpoints)
     assert "ssssssss" not in repr(endpoints)
 

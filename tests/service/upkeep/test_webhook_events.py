@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dlx_router.core.notices import Notice
 from dlx_router.index.telling import MOST_GROUPS, GroupLook
 from dlx_router.redrive.task import Counts, Kind, Spec, State, Task
-from dlx_router.service.upkeep.webhook_events import OVERLAP_MS, PATIENCE_MS, ReadinessEvents, VhostEvents
+from dlx_router.service.upkeep.webhook_events import OVERLAP_MS, VhostEvents
 
 BEGAN: Final = 1_700_000_000_000
 DAY: Final = 86_400_000
@@ -27,7 +27,7 @@ def kinds(notices: list[Notice]) -> list[str]:
 
 
 def look(events: VhostEvents, *groups: GroupLook, now: int = BEGAN + 1000) -> list[Notice]:
-    return [*events.groups(sorted(groups, key=lambda item: item.last_ms), now, now - BEGAN)]
+    return [*events.groups(sorted(groups, key=lambda item: item.last_ms), now)]
 
 
 def test_a_group_that_opens_is_told_once_with_its_error() -> None:
@@ -98,16 +98,6 @@ def test_the_next_look_asks_for_groups_that_are_new_to_the_index_too() -> None:
     assert events.newest == 0, "another file has other numbers"
 
 
-def test_a_surge_is_told_with_what_is_usual() -> None:
-    events, busy = VhostEvents("/", BEGAN), group(first_ms=BEGAN - DAY)
-    for minute in range(60):
-        assert look(events, busy._replace(deaths=minute * 2), now=BEGAN + minute * 60_000) == []
-    (notice,) = look(events, busy._replace(deaths=1000), now=BEGAN + 60 * 60_000)
-    assert notice.kind == "group.surged"
-    assert notice.item["deaths_5min"] > 800
-    assert 5 < notice.item["usual_5min"] < 15
-
-
 def test_letters_in_parking_are_told_where_there_are_more_and_not_the_first_look() -> None:
     events = VhostEvents("/", BEGAN)
     counts: list[dict[tuple[str, str], int]] = [
@@ -176,22 +166,6 @@ def test_tasks_that_people_end_or_that_move_nothing_are_not_told() -> None:
         replace(task(State.DONE), changed_ms=BEGAN - 1),
     ]  # fmt: skip
     assert [*events.tasks(silent, BEGAN + 9)] == []
-
-
-def test_a_router_is_told_once_it_was_not_ready_for_a_minute_and_when_it_is_again() -> None:
-    readiness = ReadinessEvents("r")
-    steps = [
-        (["a"], 0),
-        ([], 1),
-        (["a"], 2),
-        (["a"], PATIENCE_MS + 1),
-        (["b"], PATIENCE_MS + 2),
-        (["b"], 10**7),
-        ([], 10**8),
-        ([], 10**9),
-    ]
-    rounds = [[(notice.kind, notice.item["reasons"]) for notice in readiness.look(*step)] for step in steps]
-    assert rounds == [[], [], [], [], [("router.not-ready", ["b"])], [], [("router.ready", [])], []]
 
 
 LOOKS: Final = st.lists(

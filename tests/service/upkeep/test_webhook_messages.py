@@ -69,7 +69,7 @@ class Scene:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MOMENT_MS", 0)
+    monkeypatch.setattr(gathering, "INTERVAL_MS", 0)
 
 
 async def test_a_message_is_written_down_sent_and_written_off() -> None:

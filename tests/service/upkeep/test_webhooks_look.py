@@ -19,7 +19,7 @@ from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.audit import audit
 from dlx_router.redrive.task import Spec, State, Task
 from dlx_router.service.redrive.task_log import NotLeader
-from dlx_router.service.upkeep import webhook_events, webhooks
+from dlx_router.service.upkeep import webhooks
 from dlx_router.service.upkeep.webhooks import Webhooks
 from dlx_router.service.vhost.leadership import Leadership
 from dlx_router.telemetry.metrics import Metrics
@@ -141,9 +141,7 @@ async def soon(look: Callable[[], object], within: float = 10) -> None:
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(webhooks, "LOOK_S", 0.02)
-    monkeypatch.setattr(gathering, "MOMENT_MS", 0)
-    monkeypatch.setattr(gathering, "FIRST_GAP_MS", 50)
-    monkeypatch.setattr(gathering, "LONGEST_GAP_MS", 50)
+    monkeypatch.setattr(gathering, "INTERVAL_MS", 50)
     subject = Scene(tmp_path)
     yield subject
     subject.close()
@@ -281,22 +279,6 @@ async def test_a_file_that_breaks_is_noted_and_what_was_in_force_stays(scene: Sc
         await soon(lambda: scene.events("group.opened"))
         scene.write()
         await soon(lambda: not scene.readiness.notes())
-
-
-async def test_a_router_that_is_not_ready_says_so_though_nobody_leads(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhook_events, "PATIENCE_MS", 100)
-    readiness = Readiness()
-    async with scene.leading(readiness):
-        scene.runner.leadership.lose()
-        readiness.set("link /", "vhost '/': no connection to amqp://guest:hunter2@rabbit/")
-        await soon(lambda: scene.events("router.not-ready"))
-        readiness.clear("link /")
-        readiness.clear("start")
-        await soon(lambda: scene.events("router.ready"))
-    assert "hunter2" not in json.dumps(scene.events())
-    assert scene.audits("webhook.told") == []
 
 
 async def test_who_loses_the_vhost_tells_nothing_of_it_any_more(scene: Scene) -> None:

@@ -40,7 +40,7 @@ def test_dead_receivers_cost_letters_nothing(start_router: Callable[..., Router]
             f"  - {{format: slack, url: '{receiver.url()}', allow-addresses: 127.0.0.0/8}}"
             for receiver in (hangs, fails)
         ]
-        none = ["  - {format: slack, url: 'https://h.example/', events: router.ready}"]
+        none = ["  - {format: slack, url: 'https://h.example/', events: redrive.halted}"]
         path.write_text("\n".join(["webhooks:", *none]), encoding="utf-8")
         router = start_router(POLICIES, WEBHOOKS_FILE=str(path), INDEX_PATH=str(tmp_path / "index"))
         eventually(lambda: "webhooks.began" in router.output, 60, every=0.1)
