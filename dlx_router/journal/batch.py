@@ -17,7 +17,6 @@ class Batch:
 
     __slots__ = (
         "_lines",
-        "_packs",
         "_shared",
         "_sure",
         "_waiting",
@@ -33,7 +32,7 @@ class Batch:
         "tells_tasks",
     )
 
-    def __init__(self, number: int, message_format: int = fields.LINES) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
         self.settled = False
         self.confirmed = False
@@ -44,7 +43,6 @@ class Batch:
         self.body = b""
         self.format = fields.LINES
         self.deadline_s = 0.0
-        self._packs = message_format == fields.ROWS
         self._lines: list[str] = []
         self._shared: dict[Shared, int] = {}
         self._waiting: list[tuple[Callable[[Any], None], Any]] = []
@@ -100,9 +98,9 @@ class Batch:
         return count
 
     def close(self) -> None:
-        """No more events. What tells of a task is in format 1, so that the version before finds every task."""
+        """No more events. What tells of a task is plain lines: others look for tasks, and unpack nothing for it."""
         text = "".join(self._lines).encode()
-        if self._packs and text and not self.tells_tasks and len(text) <= packing.MAX_BYTES:
+        if text and not self.tells_tasks and len(text) <= packing.MAX_BYTES:
             self.body, self.format = packing.packed(text), fields.ROWS
         else:
             self.body = b"".join(lines_of(text)) if self._shared else text

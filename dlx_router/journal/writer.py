@@ -20,7 +20,7 @@ from dlx_router.core.signature import Signature, Signer
 from dlx_router.journal import events, packing
 from dlx_router.journal.batch import Batch, settled
 from dlx_router.journal.entry import Entry
-from dlx_router.journal.fields import LINES, MEDIA_TYPE, ROWS
+from dlx_router.journal.fields import MEDIA_TYPE
 from dlx_router.journal.gathering import Gathering
 from dlx_router.journal.mode import Mode
 from dlx_router.journal.packing import FormatError
@@ -52,15 +52,10 @@ class Journal:
         on_lost: Callable[[int], None] = lambda _events: None,
         confirm_timeout_s: float = 30.0,
         spool_bytes: int = SPOOL_BYTES,
-        message_format: int = ROWS,
         prefetch: int = 1000,
     ) -> None:
         self.mode = mode
-        self._format = message_format
-        self.event: Callable[..., bytes | Entry] = (  # of fragments, as `record` wants it
-            events.Fragments.line if message_format == LINES else events.Fragments.entry
-        )
-        self.takes_entries = mode is not Mode.OFF and message_format == ROWS
+        self.event: Callable[..., Entry] = events.Fragments.entry  # of fragments, as `record` wants it
         self.is_on, self._required = mode is not Mode.OFF, mode is Mode.REQUIRED
         if self.is_on:
             packing.prepare()
@@ -144,7 +139,7 @@ class Journal:
         if batch is None or not batch.add(event):
             self.flush()
             self._number += 1
-            batch = self._current = Batch(self._number, self._format)
+            batch = self._current = Batch(self._number)
             self._flush_soon()
             batch.add(event)
         if of_task:
@@ -160,7 +155,7 @@ class Journal:
             if batch is None or not taken:
                 self.flush()
                 self._number += 1
-                batch = self._current = Batch(self._number, self._format)
+                batch = self._current = Batch(self._number)
                 self._flush_soon()
                 taken = batch.add_entries(entries)
             batches.append((batch, taken))
@@ -233,7 +228,7 @@ class Journal:
         if gap is not None and self._has_room:
             self._spool.gap = None
             self._number += 1
-            batch = Batch(self._number, self._format)
+            batch = Batch(self._number)
             line = events.gap(self._router_id, self._vhost, events=gap.events, from_ms=gap.from_ms, to_ms=gap.to_ms)
             batch.add(line)
             batch.close()

@@ -378,7 +378,6 @@ class App:
             journal=Journal(
                 mode=Mode(settings.journal),
                 name=self._names.journal,
-                message_format=settings.journal_format,
                 vhost=vhost,
                 router_id=self._router_id,
                 readiness=readiness,

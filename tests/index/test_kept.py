@@ -18,7 +18,6 @@ from dlx_router.index.store import PORTION_BYTES, Message, Store
 from dlx_router.index.worker import _behind
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import fragments
-from dlx_router.journal.fields import ROWS
 from dlx_router.journal.packing import packed
 from dlx_router.journal.reading import MAX_LINES, lines
 from tests.core.core_samples import NOW, letter
@@ -32,7 +31,7 @@ BODY = '"body_mode":"inline","body_sha256":"00","body":"YWJj"'
 
 def message(*events: tuple[int, str, str], at: int = 0, **own: Any) -> bytes:
     """Rows of letters: (number, kind, failed queue) each."""
-    batch = Batch(1, ROWS)
+    batch = Batch(1)
     for number, kind, queue in events:
         dead = letter(id=f"{number:032x}", failed_queue=queue)
         told_of: dict[str, Any] = {"first_ms": NOW, "last_ms": NOW, "crc32": 7, "size": 3} | own

@@ -19,7 +19,6 @@ from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import fragments
-from dlx_router.journal.fields import ROWS
 from tests.core.core_samples import NOW, letter
 from tests.index.conftest import Desk
 from tests.journal.journal_samples import RULING, props
@@ -31,7 +30,7 @@ WORDS = ("timeout", "refused", "missing", "locked", "invalid", "duplicate", "exp
 
 def batches(count: int, seed: int = 1, vhost: str = "/") -> Iterator[bytes]:
     """Journal messages of distinct letters, each with an error of its own words."""
-    draw, batch = random.Random(seed), Batch(1, ROWS)
+    draw, batch = random.Random(seed), Batch(1)
     for number in range(count):
         dead = letter(id=f"{draw.getrandbits(128):032x}", failed_queue=f"orders.{number % 50}", vhost=vhost)
         error = {"type": "Failed", "message": f"order {number} {draw.choice(WORDS)} {draw.getrandbits(64):x}"}
@@ -46,7 +45,7 @@ def batches(count: int, seed: int = 1, vhost: str = "/") -> Iterator[bytes]:
         if batch.events == BATCH:
             batch.close()
             yield batch.body
-            batch = Batch(1, ROWS)
+            batch = Batch(1)
 
 
 @pytest.mark.measure

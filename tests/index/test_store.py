@@ -208,10 +208,10 @@ def test_a_message_that_cannot_be_read_is_counted_and_named(store: Store, file: 
 
 
 def _message(events: list[tuple[Letter, Ruling, int, dict[str, Any]]], message_format: int) -> bytes:
-    batch = Batch(1, message_format)
+    batch = Batch(1)
+    batch.tells_tasks = message_format == LINES
     for dead, ruling, now_ms, own in events:
-        shared = fragments(dead, ruling)
-        batch.add((shared.entry if message_format == ROWS else shared.line)(dead.id, now_ms, **own))
+        batch.add(fragments(dead, ruling).entry(dead.id, now_ms, **own))
     batch.close()
     return batch.body
 

@@ -89,7 +89,7 @@ def test_the_example_of_the_page_reads_a_stream(amqp: Client, vhost: Vhost) -> N
     gap_line = gap("router-a", "/", events=7, from_ms=1, to_ms=2)
     amqp.publish(gap_line, key="dlx-router.journal", headers={"v": 1})
     how: dict[str, Any] = {"headers": {"v": 2}, "content_encoding": "zstd"}
-    batch = Batch(2, fields.ROWS)
+    batch = Batch(2)
     batch.add(fragments(letter(id="ab" * 16), RULING).entry("ab" * 16, 5, first_ms=1, last_ms=2, crc32=3, size=4))
     batch.close()
     amqp.publish(batch.body, key="dlx-router.journal", **how)

@@ -48,13 +48,11 @@ tellings = st.tuples(
 )
 
 
-def message(entries: list[Told], *, message_format: int = fields.ROWS, of_task: bool = False) -> Batch:
+def message(entries: list[Told], *, of_task: bool = False) -> Batch:
     """A message that tells all of it."""
-    batch = Batch(1, message_format)
+    batch = Batch(1)
     for died, ruling, now_ms, own in entries:
-        shared = fragments(died, ruling)
-        write = shared.line if message_format == fields.LINES else shared.entry
-        assert batch.add(write(died.id, now_ms, **own))
+        assert batch.add(fragments(died, ruling).entry(died.id, now_ms, **own))
     batch.tells_tasks = of_task
     batch.close()
     return batch
@@ -77,7 +75,7 @@ def some(count: int = 3, **own: Any) -> list[Told]:
 @law
 @given(st.lists(tellings, min_size=1, max_size=6))
 def test_both_formats_read_as_equal_events(entries: list[Told]) -> None:
-    first, second = message(entries, message_format=fields.LINES), message(entries)
+    first, second = message(entries, of_task=True), message(entries)
     assert (first.format, second.format) == (fields.LINES, fields.ROWS)
     assert first.events == second.events == len(entries)
     wanted = plain(entries)
@@ -90,7 +88,7 @@ def test_both_formats_read_as_equal_events(entries: list[Told]) -> None:
 @law
 @given(st.lists(tellings, min_size=1, max_size=4), amqp_text)
 def test_an_odd_letter_id_breaks_no_row(entries: list[Told], odd: str) -> None:
-    batch = Batch(1, fields.ROWS)
+    batch = Batch(1)
     for died, ruling, now_ms, own in entries:
         batch.add(fragments(died, ruling).entry(odd, now_ms, **own))
     batch.close()
@@ -98,7 +96,7 @@ def test_an_odd_letter_id_breaks_no_row(entries: list[Told], odd: str) -> None:
 
 
 def test_whole_events_stand_between_rows_in_their_order() -> None:
-    batch = Batch(1, fields.ROWS)
+    batch = Batch(1)
     for number, (died, ruling, now_ms, own) in enumerate(some(3)):
         batch.add(gap("router-a", "/", events=number + 1, from_ms=NOW, to_ms=NOW))
         batch.add(fragments(died, ruling).entry(died.id, now_ms, **own))
@@ -108,34 +106,34 @@ def test_whole_events_stand_between_rows_in_their_order() -> None:
     assert [document["kind"] for document in plain_reader.events("zstd", batch.body)] == kinds
 
 
-def test_what_tells_of_a_task_is_lines_for_the_version_before() -> None:
+def test_what_tells_of_a_task_is_lines() -> None:
     batch = message(some(3), of_task=True)
     assert (batch.format, batch.body.count(b"\n")) == (fields.LINES, 3)
     assert plain_reader.events(None, batch.body) == plain(some(3))
 
 
 def test_a_mark_is_an_empty_message_still() -> None:
-    batch = Batch(1, fields.ROWS)
+    batch = Batch(1)
     batch.add(b"")
     batch.close()
     assert (batch.format, batch.body, batch.events) == (fields.LINES, b"", 0)
 
 
 def test_a_batch_ends_where_it_ended_before() -> None:
-    batch = Batch(1, fields.ROWS)
+    batch = Batch(1)
     large: dict[str, Any] = {"extra": f'"body_mode":"inline","body":"{"x" * (MAX_BYTES // 2)}"'}
     entries = [
         fragments(died, ruling).entry(died.id, now_ms, **own) for died, ruling, now_ms, own in some(MAX_EVENTS + 100)
     ]
     assert sum(batch.add(row) for row in entries) == MAX_EVENTS
-    batch = Batch(1, fields.ROWS)
+    batch = Batch(1)
     died, ruling, now_ms, own = some(1)[0]
     entry = fragments(died, ruling).entry(died.id, now_ms, **(own | large))
     assert [batch.add(entry) for _ in range(3)] == [True, False, False]
 
 
 def test_an_event_that_readers_would_not_unpack_is_a_line() -> None:
-    batch = Batch(1, fields.ROWS)
+    batch = Batch(1)
     died, ruling, now_ms, own = some(1)[0]
     huge = f'"body_mode":"inline","body":"{"x" * packing.MAX_BYTES}"'
     batch.add(fragments(died, ruling).entry(died.id, now_ms, **(own | {"extra": huge})))
@@ -146,35 +144,14 @@ def test_an_event_that_readers_would_not_unpack_is_a_line() -> None:
 
 def test_a_run_of_letters_is_a_tenth_of_the_bytes() -> None:
     run = some(100, props=props(message_id=b"m-1", content_type=b"application/json"))
-    assert len(message(run).body) * 10 < len(message(run, message_format=fields.LINES).body)
-
-
-def read_as_before(body: bytes) -> list[Any]:
-    """What a reader of before format 2 makes of a message: it looks at lines, and never at the header."""
-    documents = []
-    for text in body.splitlines():
-        try:
-            documents.append(json.loads(text.decode()))
-        except ValueError:
-            continue
-    return [
-        document for document in documents if isinstance(document, dict) and "event_id" in document
-    ]  # else it was no event before
-
-
-@law
-@given(st.lists(tellings, min_size=1, max_size=4))
-def test_a_reader_of_before_reads_nothing_wrong_beside_a_new_writer(entries: list[Told]) -> None:
-    assert read_as_before(message(entries).body) == []
-    assert read_as_before(message(entries, message_format=fields.LINES).body) == plain(entries)
-    assert read_as_before(message(entries, of_task=True).body) == plain(entries)
+    assert len(message(run).body) * 10 < len(message(run, of_task=True).body)
 
 
 def test_who_looks_for_a_task_writes_no_letter_out() -> None:
     """Without the broker's filter a new leader reads all of the journal: fifty million events may be in it."""
     rows, task = message(some(3)), audit("r", "/", actor="a", action="task.done", details={}, ts_ms=NOW)
     assert lines(rows.body, saying=MARK) == []
-    batch = Batch(1, fields.ROWS)
+    batch = Batch(1)
     batch.add(task)
     batch.close()
     assert lines(batch.body, saying=MARK) == [task.rstrip()]

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.journal import fields
 from dlx_router.journal.audit import audit
 from dlx_router.journal.packing import unpacked
 from dlx_router.journal.reading import lines
@@ -41,7 +40,7 @@ def of_a_letter(entry: Told) -> Told:
 def test_every_line_of_both_formats_fits_the_schema(entries: list[Told]) -> None:
     for line in unpacked(message(entries).body).splitlines():
         LINE.validate(json.loads(line))
-    for line in message(entries, message_format=fields.LINES).body.splitlines():
+    for line in message(entries, of_task=True).body.splitlines():
         EVENT.validate(json.loads(line))
     EVENT.validate(json.loads(audit("r", "/", actor="a", action="b.c", details={}, ts_ms=1)))
 

@@ -14,7 +14,6 @@ from dlx_router.broker.address import Login
 from dlx_router.broker.link import Link
 from dlx_router.broker.stream import Retention, journal_stream
 from dlx_router.journal.batch import MAX_BYTES
-from dlx_router.journal.fields import LINES, ROWS
 from dlx_router.journal.mode import Mode
 from dlx_router.wire import frames
 from tests.broker.scene import arguments, user
@@ -191,11 +190,8 @@ async def test_in_required_letters_wait_for_the_stream(vhost: Vhost, desk: MakeD
 
 
 @pytest.mark.usefixtures("newest")
-@pytest.mark.parametrize(("message_format", "spool_bytes"), [(LINES, 600_000), (ROWS, 4_000)])
-async def test_a_full_spool_loses_the_newest_and_says_where(
-    vhost: Vhost, desk: MakeDesk, message_format: int, spool_bytes: int
-) -> None:
-    router = desk(spool_bytes=spool_bytes, message_format=message_format)
+async def test_a_full_spool_loses_the_newest_and_says_where(vhost: Vhost, desk: MakeDesk) -> None:
+    router = desk(spool_bytes=4_000)
     router.declare = False
     async with router.session():
         await soon(router.readiness.notes)

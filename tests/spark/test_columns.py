@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlx_router.journal import fields, reading
+from dlx_router.journal import reading
 from dlx_router.journal.packing import packed
 from dlx_router.spark.amqp import Message
 from dlx_router.spark.archive import columns, lines
@@ -100,7 +100,7 @@ def texts(draw: st.DrawFn) -> str:
 bodies = st.one_of(
     texts().map(lambda text: packed(text.encode())),
     st.lists(tellings, min_size=1, max_size=4).map(lambda drawn: batch_of(drawn).body),
-    st.lists(tellings, min_size=1, max_size=2).map(lambda drawn: batch_of(drawn, message_format=fields.LINES).body),
+    st.lists(tellings, min_size=1, max_size=2).map(lambda drawn: batch_of(drawn, of_task=True).body),
     st.sampled_from(
         [b"", b"rubbish", b"\xff\n" + line(), packed(b"\xff"), packed(b""), packed(b"\n\n"), SHARED[:20], SHARED]
     ),

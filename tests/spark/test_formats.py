@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
 def body(message_format: int, *numbers: int) -> bytes:
     """A message of these letters."""
-    batch = Batch(1, message_format)
+    batch = Batch(1)
+    batch.tells_tasks = message_format == LINES
     for number in numbers:
         shared = fragments(letter(), RULING)
         at: dict[str, Any] = {"first_ms": NOW, "last_ms": NOW, "crc32": 7, "size": number}
         at |= {"props": props(message_id=b"m-%d" % number, content_type=b"text/plain"), "due_ms": NOW + 5000}
         at |= {"draw": 0.25, "extra": '"error":{"type":"T"},"body_mode":"hash","body_sha256":"00"'}
-        batch.add((shared.entry if message_format == ROWS else shared.line)(f"{number:032x}", NOW + 1, **at))
+        batch.add(shared.entry(f"{number:032x}", NOW + 1, **at))
     batch.close()
     return batch.body
 

@@ -31,7 +31,6 @@ from pyspark.sql import functions as f
 from dlx_router.core.letter import Arrival
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import Ruling, fragments, gap, unreadable
-from dlx_router.journal.fields import ROWS
 from dlx_router.spark.archive import reading
 from dlx_router.spark.archive.ingest import Ingest
 from dlx_router.spark.archive.ingest import ingest as finish
@@ -82,7 +81,7 @@ class Writer(threading.Thread):
 
 def message(numbers: range) -> Batch:
     """Events with these numbers: whole lines, or rows, as `events` or as size of the body."""
-    batch = Batch(1, ROWS)
+    batch = Batch(1)
     for number in numbers:
         if numbers.start // PER_MESSAGE % 2:
             batch.add(gap("chaos", "/", events=number, from_ms=number, to_ms=NOW_MS))

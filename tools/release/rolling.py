@@ -76,10 +76,10 @@ def run(version: str, letters: int, folder: Path, tree: Path | None) -> Rolling:
         done = Rolling(letters)
         names = itertools.count(1)
 
-        def router(journal_format: int) -> Router:
-            instance = _router(node, folder, f"{next(names)}", journal_format, tree)
+        def router(*, is_other: bool) -> Router:
+            instance = _router(node, folder, f"{next(names)}", tree if is_other else None)
             stack.callback(instance.close)
-            done.routers.append((f"format {journal_format}", instance))
+            done.routers.append(("other" if is_other else "this", instance))
             return instance.start(within=60)
 
         with Client(node.amqp_url) as client:
@@ -90,30 +90,28 @@ def run(version: str, letters: int, folder: Path, tree: Path | None) -> Rolling:
 
 
 def _turns(client: Client, done: Rolling, router: Any) -> None:  # noqa: ANN401 - the function that starts one
-    first = router(1)
+    first = router(is_other=True)
     _fail(client, done, (*NEWEST,))
     until(lambda: client.exists(f"DLQ.{AGAIN}") and client.depth(f"DLQ.{AGAIN}") == len(done.died[AGAIN]))
     task = _redrive(first, f"DLQ.{AGAIN}", rate=max(1.0, done.letters / 60))
-    second = router(2)
+    second = router(is_other=False)
     _fail(client, done)
     first.stop()
     _fail(client, done)
-    third = router(1)
+    third = router(is_other=True)
     _fail(client, done)
     second.kill()
     _fail(client, done)
-    last = router(2)
+    last = router(is_other=False)
     _fail(client, done)
     third.stop()
     until(lambda: _task(last, task).get("state") == "done")
 
 
-def _router(node: Node, folder: Path, name: str, journal_format: int, tree: Path | None) -> Router:
+def _router(node: Node, folder: Path, name: str, tree: Path | None) -> Router:
     env = {"PROVENANCE_KEY_FILE": str(folder / "key"), "JOURNAL": "required", "HEARTBEAT": "2"}
     env |= {"INDEX_PATH": str(folder / f"index-{name}.sqlite")}
-    is_other = journal_format == 1 and tree is not None
-    env |= {} if is_other else {"JOURNAL_FORMAT": str(journal_format)}
-    given: dict[str, Any] = {"tree": tree} if is_other else {}
+    given: dict[str, Any] = {} if tree is None else {"tree": tree}
     return Router(
         amqp_url=node.amqp_url,
         management_url=node.management_url,

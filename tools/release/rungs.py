@@ -78,10 +78,9 @@ class Place:
     folder: Path
     old: Path
 
-    def router(self, *, is_old: bool, goes_back: bool) -> Router:
-        """Not started. Who goes back lets the journal be written as the old one reads it, as the manual says."""
+    def router(self, *, is_old: bool) -> Router:
+        """Not started."""
         env = {"PROVENANCE_KEY_FILE": str(self.folder / "key"), "JOURNAL": "required"}
-        env |= {"JOURNAL_FORMAT": "1"} if goes_back and not is_old else {}
         return Router(
             amqp_url=self.amqp_url,
             management_url=self.management_url,
@@ -108,7 +107,7 @@ def run(place: Place, *, goes_back: bool) -> Change:
     names = (before.LAST, "this tree")
     done = Change(*(reversed(names) if goes_back else names))
     with ExitStack() as stack:
-        first, second = (place.router(is_old=old, goes_back=goes_back) for old in (not goes_back, goes_back))
+        first, second = (place.router(is_old=old) for old in (not goes_back, goes_back))
         for router in (first, second):
             stack.callback(router.close)
         client = stack.enter_context(Client(place.amqp_url))

@@ -175,9 +175,6 @@ class Settings(BaseSettings):
         "best-effort",
         description="best-effort: letters wait at most 250 ms for their events. required: until they are written. off.",
     )
-    journal_format: Annotated[Literal[1, 2], BeforeValidator(setting_values.number_or_text)] = Field(
-        2, description="2: messages of the journal are compressed. 1: as routers before this setting read them."
-    )
     index_path: OptionalPath = Field(
         None, description="File of the index, for letters, groups and queues; made from the journal. Without it none."
     )

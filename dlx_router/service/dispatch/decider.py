@@ -88,7 +88,7 @@ class Decider:
 
         def find(delivery: frames.Delivery) -> Mould | None:
             mould = compiled.mould(in_force, delivery, place, outlets.user)
-            if mould is None or (mould.shared is not None and not self._journal.takes_entries):
+            if mould is None or (mould.shared is not None and not self._journal.is_on):
                 return None
             resource = mould.route.resource
             return mould if resource is None or known is None or known.get(resource) == resource[1] else None

@@ -14,7 +14,7 @@ INTERFACE = """
 AMQP_URL AMQP_URL_FILE MANAGEMENT_URL MANAGEMENT_URL_FILE VHOSTS POLICIES PREFIX DECLARE HTTP_HOST HTTP_PORT
 API_TOKENS_FILE API_URL API_TOKEN API_TOKEN_FILE PREFETCH IN_FLIGHT_BYTES DRAIN_SECONDS CONFIRM_TIMEOUT HEARTBEAT
 TLS_CA TLS_CERT TLS_KEY TLS_SERVER_NAME JOURNAL INDEX_PATH LOG_FORMAT LOG_LEVEL PROVENANCE_KEY_FILE UNROUTABLE_GRACE
-MAX_DEAD_LETTER_QUEUES JOURNAL_FORMAT INBOX_SHARDS
+MAX_DEAD_LETTER_QUEUES INBOX_SHARDS
 """
 SINCE = (
     "TRACES",
@@ -155,7 +155,6 @@ PROBLEMS = [
     ({"LOG_FORMAT": "xml"}, "DLX_ROUTER_LOG_FORMAT"),
     ({"INBOX_SHARDS": "0"}, 'DLX_ROUTER_INBOX_SHARDS: input should be greater than or equal to 1, found "0"'),
     ({"INBOX_SHARDS": "17"}, 'DLX_ROUTER_INBOX_SHARDS: input should be less than or equal to 16, found "17"'),
-    ({"JOURNAL_FORMAT": "3"}, "DLX_ROUTER_JOURNAL_FORMAT: input should be 1 or 2"),
     ({"MANAGEMENT_URL": "ftp://u:hush@h"}, "DLX_ROUTER_MANAGEMENT_URL: not the URL of a management API"),
     ({"VHOSTS": "a,*"}, "needs DLX_ROUTER_MANAGEMENT_URL"),
     ({"TLS_KEY": "k"}, "DLX_ROUTER_TLS_CERT"),
@@ -172,11 +171,6 @@ def test_a_bad_variable_is_named_with_what_to_do(
         load(monkeypatch, **variables)
     assert words in str(raised.value)
     assert "hush" not in str(raised.value)
-
-
-@pytest.mark.parametrize("written", ["1", "2"])
-def test_the_format_of_the_journal_is_a_number(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load(monkeypatch, JOURNAL_FORMAT=written).journal_format == int(written)
 
 
 def test_all_problems_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
 from dlx_router.broker.stream import TASKS
 from dlx_router.journal.events import fragments
-from dlx_router.journal.fields import LINES, ROWS
 from dlx_router.journal.packing import MAGIC
 from dlx_router.redrive.task import Spec, Task
 from dlx_router.redrive.task_events import line
@@ -139,13 +138,11 @@ async def test_tasks_and_letters_are_learned_while_letters_die_all_the_time(vhos
 
 
 @pytest.mark.usefixtures("newest")
-async def test_letters_and_tasks_of_both_formats_are_learned_and_broken_messages_stop_nobody(
-    vhost: Vhost, desk: MakeDesk
-) -> None:
-    """As while routers are replaced one by one: one that writes format 1, one that writes format 2, and a stranger."""
+async def test_letters_and_tasks_are_learned_and_broken_messages_stop_nobody(vhost: Vhost, desk: MakeDesk) -> None:
+    """Of two routers, beside a stranger."""
     sent = RULING._replace(kind="redriven", redrive_id="first")
     async with AsyncExitStack() as stack:
-        old, newer = desk(message_format=LINES), desk(message_format=ROWS)
+        old, newer = desk(), desk()
         links: list[Link] = []
         for router, name in ((old, "first"), (newer, "second")):
             links.append(await stack.enter_async_context(router.session()))

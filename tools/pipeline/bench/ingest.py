@@ -87,7 +87,7 @@ def _batched(events: int) -> Iterator[list[entry.Entry]]:
 
 def _message(events: list[entry.Entry]) -> Outgoing:
     """As a router writes it."""
-    batch = Batch(1, fields.ROWS)
+    batch = Batch(1)
     for event in events:
         assert batch.add(event)
     batch.close()
