@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from dlx_router.broker.management import Management
-from dlx_router.broker.management_words import NotThereError, part, shaped
+from dlx_router.broker.management_words import shaped
 from dlx_router.core.names import RUNGS, Names
 
 DEFAULT_EXCHANGE: Final = "amq.default"
@@ -29,31 +29,8 @@ class Stranger:
         return f"user {self.user} in vhost {self.vhost} can {'; '.join(self.can)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A user of the broker as it stands. `permissions`: vhost → right → expression; None: that may not be asked."""
-
-    tags: tuple[str, ...]
-    permissions: Mapping[str, Mapping[str, str]] | None
-
-
 class Rights(Management):
     """Asks the management API who may do what."""
-
-    @shaped
-    async def account(self, user: str) -> Account | None:
-        """Its tags and rights; None where there is no such user. It takes an administrator. Raises ManagementError."""
-        try:
-            tags = _tags((await self._get(f"users/{part(user)}"))["tags"])
-        except NotThereError:
-            return None
-        permissions = await self._get(f"users/{part(user)}/permissions")
-        return Account(tags, {permission["vhost"]: permission for permission in permissions})
-
-    @shaped
-    async def asking(self) -> Account:
-        """Who asks, as far as everybody may know of himself. Raises ManagementError."""
-        return Account(_tags((await self._get("whoami"))["tags"]), None)
 
     @shaped
     async def strangers(self, vhost: str, names: Names, user: str, believed: Iterable[str] = ()) -> list[Stranger]:
@@ -69,10 +46,6 @@ class Rights(Management):
             for permission in others
         ]
         return sorted((stranger for stranger in strangers if stranger.can), key=lambda stranger: stranger.user)
-
-
-def _tags(tags: Any) -> tuple[str, ...]:
-    return tuple(filter(None, tags.split(","))) if isinstance(tags, str) else tuple(map(str, tags))
 
 
 def _powers(permission: Mapping[str, Any], names: Names) -> Iterator[str]:

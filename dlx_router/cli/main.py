@@ -177,9 +177,7 @@ def permissions(
     purpose: Annotated[
         Purpose, typer.Option("--for", help="What the user is to do; observe is run --observe.")
     ] = Purpose.RUN,
-    form: Annotated[
-        Format, typer.Option("--format", help="text: for a shell and for people; json: a definitions file.")
-    ] = Format.TEXT,
+    form: Annotated[Format, typer.Option("--format", help="text: for people; json: a definitions file.")] = Format.TEXT,
 ) -> None:
     """Show the least rights that the user of a command needs, as the settings and policies ask for them."""
     from dlx_router.cli import permissions as command  # noqa: PLC0415 - see the module

@@ -1,7 +1,7 @@
-"""`dlx-router permissions`: the least rights for a command's user, ready to paste, and who else has such rights.
+"""`dlx-router permissions`: the least rights for a command's user, and who else has such rights.
 
-Nothing is changed. No running router is needed, and no broker: what the user has already and who else has rights is
-asked of the management API, where there is one.
+Nothing is changed. No running router is needed, and no broker: who else has rights is asked of the management API,
+where there is one.
 """
 
 import asyncio
@@ -13,23 +13,24 @@ from dlx_router.broker.address import Tls
 from dlx_router.broker.every_vhost import every_vhost
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
-from dlx_router.cli import output, permission_script
-from dlx_router.cli.permission_script import User
+from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
-from dlx_router.config.rights.merge import MONITORING, ORDER
 from dlx_router.config.rights.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.core.policy import SelectorKind
 from dlx_router.provisioning.command_rights import needs_of
 
+ORDER: Final = (Right.CONFIGURE, Right.WRITE, Right.READ)
+REPLACES: Final = "RabbitMQ replaces the rights that a user has in a vhost: give the router a user of its own."
+MONITORING: Final = "monitoring"
 EVERY_QUEUE: Final = frozenset({"#", ".*", ""})
 
 
 def run(given: Mapping[str, str], user: str | None, purpose_name: str = Purpose.RUN, *, as_json: bool) -> int:
-    """Print the recipe; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
+    """Print the rights; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
     try:
         settings = Settings.load(given)
         loaded = load_policies(settings.policies, settings.names)
@@ -42,14 +43,14 @@ def run(given: Mapping[str, str], user: str | None, purpose_name: str = Purpose.
     purpose = Purpose(purpose_name)
     name = user or _user(settings, purpose)
     grants = grants_of(settings, loaded, vhosts, purpose)
-    users = asyncio.run(_users(settings, name))
+    tag = purpose.tag or (MONITORING if settings.has_management() else "")
+    output.warn(REPLACES)
     if as_json:
-        output.as_json(definitions(grants, users[0]))
-        _warn(permission_script.written(users[0], grants, purpose.tag).warnings)
+        output.as_json(definitions(grants, name))
         if purpose.tag:
             output.warn(f"user {name} needs the tag {purpose.tag} too")
         return output.OK
-    _print(grants, users, settings, purpose)
+    _print(grants, name, tag, purpose)
     if purpose is Purpose.RUN:
         _wide(loaded)
         asyncio.run(_strangers(settings, loaded, vhosts, name))
@@ -74,16 +75,11 @@ def grants_of(
     return [needed(loaded.policies, (), setup, vhost, attached[vhost]) for vhost in vhosts]
 
 
-def definitions(grants: Sequence[Grant], user: User) -> dict[str, list[dict[str, str]]]:
+def definitions(grants: Sequence[Grant], user: str) -> dict[str, list[dict[str, str]]]:
     """A definitions file; `rabbitmqctl import_definitions` reads it. The user has to be there."""
-    rights = [right.value for right in ORDER]
     return {
         "permissions": [
-            {
-                "user": user.name,
-                "vhost": grant.vhost,
-                **dict(zip(rights, permission_script.expressions(user, grant), strict=True)),
-            }
+            {"user": user, "vhost": grant.vhost, **{right.value: grant.regex(right) for right in ORDER}}
             for grant in grants
         ]
     }
@@ -91,38 +87,20 @@ def definitions(grants: Sequence[Grant], user: User) -> dict[str, list[dict[str,
 
 def _user(settings: Settings, purpose: Purpose) -> str:
     """Whose rights are meant where nobody is named: who provisions is known to the management API."""
-    return _asks(settings) if purpose.tag and settings.has_management() else settings.broker_address().user
+    if purpose.tag and settings.has_management():
+        return unquote(urlsplit(settings.management_credentials()).username or "guest")
+    return settings.broker_address().user
 
 
-def _asks(settings: Settings) -> str:
-    return unquote(urlsplit(settings.management_credentials()).username or "guest")
-
-
-async def _users(settings: Settings, name: str) -> tuple[User, User | None]:
-    """The user that is meant, and the one that asks the management API, where that is another."""
-    if not settings.has_management():
-        return await permission_script.known(None, name, ""), None
-    rights, asks = _rights(settings), _asks(settings)
-    try:
-        user = await permission_script.known(rights, name, asks)
-        return user, await permission_script.known(rights, asks, asks) if asks != name else None
-    finally:
-        await rights.close()
-
-
-def _print(grants: Sequence[Grant], users: tuple[User, User | None], settings: Settings, purpose: Purpose) -> None:
-    user, other = users
-    reads = not purpose.tag and settings.has_management()
-    tag = MONITORING if reads and other is None else purpose.tag
-    recipes = [
-        permission_script.written(user, grants, tag),
-        *([permission_script.reading(other, grants)] if other and reads else []),
-    ]
-    for recipe in recipes:
-        _warn(recipe.warnings)
-        output.say(*recipe.lines)
+def _print(grants: Sequence[Grant], user: str, tag: str, purpose: Purpose) -> None:
+    if tag:
+        output.say(f"User {user} needs the tag {tag}, to ask the management API.")
     if purpose is Purpose.DESTROY:
-        output.say("# the same user in AMQP_URL, which tells how full queues are; --drain runs a router: --for run too")
+        output.say("The same user in AMQP_URL tells how full queues are; --drain runs a router: --for run too.")
+    for grant in grants:
+        output.say(f"\nUser {user} in vhost {grant.vhost}:")
+        for right in ORDER:
+            output.say(f"{right.value} {grant.regex(right)}")
     order = [*Right]
     for grant in grants:
         output.say(f"\nWhat for, in vhost {grant.vhost}:")
@@ -133,11 +111,6 @@ def _print(grants: Sequence[Grant], users: tuple[User, User | None], settings: S
         output.table(("right", "names", "why"), [(need.right.value, need.names, need.why) for need in needs])
     if any(need.names == DEFAULT_EXCHANGE for grant in grants for need in grant.needs):
         output.say(f"\n{DEFAULT_EXCHANGE} is the default exchange: by it a user reaches every queue of the vhost.")
-
-
-def _warn(warnings: Sequence[str]) -> None:
-    for warning in warnings:
-        output.warn(warning)
 
 
 def _wide(loaded: LoadedPolicies) -> None:
