@@ -8,7 +8,7 @@ from pathlib import Path
 from dlx_router.console.assets import FOLDER, KINDS, Assets
 from tests.docs.pages import ROOT
 
-OURS = {"console.css", "mark.svg"}
+OURS = {"console.css", "mark.svg", "times.js"}
 
 
 def test_each_file_of_others_is_the_released_one_and_told() -> None:

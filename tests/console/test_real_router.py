@@ -61,19 +61,6 @@ def test_a_note_is_kept_by_the_form_and_shown_with_who_and_when(desk: Desk) -> N
 
 
 @pytest.mark.usefixtures("newest")
-def test_revisions_are_chosen_from_a_list_and_compared(desk: Desk) -> None:
-    desk.kill("compared.orders", 2)
-    page = eventually(lambda: page_with(desk, f"/policies/diff?vhost={desk.vhost.name}", "in force · since"), 30)
-    assert '<option value="in-force" selected>' in page
-    same = desk.web.get("/policies/diff", params={"a": "in-force", "vhost": desk.vhost.name}).text
-    assert "Both decide alike" in same
-    assert "dead lettered" in same
-    unknown = desk.web.get("/policies/diff", params={"a": "0" * 12, "vhost": desk.vhost.name})
-    assert (unknown.status_code, "nothing is known of revision" in unknown.text) == (200, True)
-    assert desk.web.get("/policies/diff", params={"a": "HEAD", "vhost": desk.vhost.name}).status_code == 200
-
-
-@pytest.mark.usefixtures("newest")
 def test_letters_are_looked_for_by_a_time_as_people_write_it(desk: Desk) -> None:
     desk.kill("times.orders", 2)
     now = datetime.now(UTC)
