@@ -10,6 +10,7 @@ from tests.core.core_samples import law
 
 def batch(number: int, events: int = 1, size: int = 10) -> Batch:
     subject = Batch(number)
+    subject.tells_tasks = True  # which is not compressed
     for _ in range(events):
         subject.add(b"x" * size)
     subject.close()
