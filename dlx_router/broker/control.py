@@ -82,13 +82,13 @@ _SHOWN: Final = "the broker refuses our certificate: look at TLS_CERT and TLS_KE
 _HUNG_UP: Final = "is this an AMQP port, and TLS (amqps://) as expected? it is tried again"
 _NO_TLS: Final = "is this a port with TLS? without it the URL begins with amqp://; it is tried again"
 _LOGIN: Final = "look at user and password in AMQP_URL; it is tried again"
-_DECLARE: Final = "declare it, or take its name out of the policy"
+DECLARE: Final = "declare it, or take its name out of the policy"
 # The first that fits. A queue whose node is down is a 404 too, but exists.
 _REFUSALS: Final[tuple[tuple[type[Exception], str, type[TopologyError], str], ...]] = (
     (ChannelAccessRefused, "", Forbidden, "`dlx-router permissions` says which rights the router's user needs"),
     (ChannelLockedResource, "", QueueExclusive, "only the connection that declared it may use it"),
-    (ChannelNotFoundEntity, "NOT_FOUND - no queue ", QueueMissing, _DECLARE),
-    (ChannelNotFoundEntity, "NOT_FOUND - no ", NotFound, _DECLARE),
+    (ChannelNotFoundEntity, "NOT_FOUND - no queue ", QueueMissing, DECLARE),
+    (ChannelNotFoundEntity, "NOT_FOUND - no ", NotFound, DECLARE),
     (ChannelClosed, "", TopologyError, _AGAIN),
     (TimeoutError, "", TopologyError, _AGAIN),
     (AMQPError, "[Errno 1] [SSL: CERTIFICATE_VERIFY_FAILED]", Lost, _VERIFY),

@@ -16,6 +16,7 @@ from pamqp import commands
 from dlx_router.broker import declared
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.control import (
+    DECLARE,
     HEARTBEAT_S,
     Control,
     Forbidden,
@@ -40,10 +41,12 @@ from dlx_router.broker.definitions import (
     rung,
 )
 from dlx_router.broker.link import Link, open_link
+from dlx_router.broker.management import Management
+from dlx_router.broker.management_words import ManagementError
 from dlx_router.broker.name_flush import NameFlush
 from dlx_router.core.attending import QueueFacts
 from dlx_router.core.limits import KEEP, Retention
-from dlx_router.core.names import Names, as_read
+from dlx_router.core.names import Names, as_read, is_answerable
 from dlx_router.wire.frames import lenient
 
 __all__ = [
@@ -59,6 +62,7 @@ __all__ = [
 ]
 
 _FLAGS: Final = frozenset({"durable", "auto_delete", "exclusive", "internal"})
+LONGEST_REFUSAL: Final = 160  # bytes besides the names, of what tells an argument that differs
 MOST_DIFFERENCES: Final = 20  # more arguments than a queue can have that are compared
 _QueueDeclare: Final = lenient(commands.Queue.Declare)
 _QueueBind: Final = lenient(commands.Queue.Bind)
@@ -84,7 +88,7 @@ class TopologyMissing(TopologyError):
 class Topology:
     """Looks and declares in one vhost. All methods raise TopologyError where the broker does not let them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where it is, and how it is asked
         self,
         host: Host,
         login: Login,
@@ -93,13 +97,15 @@ class Topology:
         *,
         declare: bool = True,
         heartbeat_s: int = HEARTBEAT_S,
+        management: Management | None = None,
     ) -> None:
+        """`management`: who is asked about queues whose absence the broker cannot tell by AMQP (`is_answerable`)."""
         self.vhost = login.vhost
         self.names = names
         self._address = (host, login, tls)
         self._heartbeat_s = heartbeat_s
         self._control = self.another("control")
-        self._declare = declare
+        self._declare, self._management = declare, management
         self.flush_names = NameFlush(self._call, names)
 
     @property
@@ -139,11 +145,22 @@ class Topology:
 
     async def queue_exists(self, name: str) -> bool:
         """Whether the queue exists, even if its node is down (TopologyError). QueueExclusive: it is for one only."""
+        if (is_there := await self._by_management(name)) is not None:
+            return is_there
         try:
             await self._call(f"queue {name!r}", _QueueDeclare(queue=name, passive=True))
         except NotFound:
             return False
         return True
+
+    async def _by_management(self, queue: str) -> bool | None:
+        """Whether the queue exists, by the management API; None if AMQP tells it, or the API does not."""
+        if self._management is None or is_answerable(queue, self.vhost):
+            return None
+        try:
+            return await self._management.facts(self.vhost, queue) is not None
+        except ManagementError:
+            return None
 
     async def depths(self, queues: Iterable[str]) -> dict[str, int]:
         """How many messages wait in each of these queues; what is not there, or cannot be looked at, is left out."""
@@ -158,7 +175,17 @@ class Topology:
 
         The first queue that cannot be looked at closes the channel: the others are then asked in two halves.
         """
-        names = [*queues]
+        names, missing = [], frozenset[str]()
+        for name in queues:
+            is_there = is_answerable(name, self.vhost) or await self._by_management(name)
+            if is_there:
+                names.append(name)
+            elif is_there is False:
+                missing |= {name}
+        counted = await self._counted(names)
+        return QueueCounts(counted.counts, counted.missing | missing)
+
+    async def _counted(self, names: list[str]) -> QueueCounts:
         looks = (_QueueDeclare(queue=name, passive=True) for name in names)
         try:
             answers = await self._call("looking at queues", *looks)
@@ -168,7 +195,7 @@ class Topology:
             if len(names) <= 1:
                 is_missing = isinstance(error, QueueMissing) and names == [*map(as_read, names)]  # else it is another
                 return QueueCounts({}, frozenset(names if is_missing else ()))
-            parts = [await self.queue_counts(part) for part in (names[: len(names) // 2], names[len(names) // 2 :])]
+            parts = [await self._counted(part) for part in (names[: len(names) // 2], names[len(names) // 2 :])]
             return QueueCounts(parts[0].counts | parts[1].counts, parts[0].missing | parts[1].missing)
         counts = ((answer.message_count, answer.consumer_count) for answer in answers)
         return QueueCounts(dict(zip(names, counts, strict=True)), frozenset())
@@ -200,6 +227,8 @@ class Topology:
         argument that cannot be is refused in any case, with what differs, and never creates the queue. Policies are
         not compared. Raises QueueMissing, Lost.
         """
+        if not is_answerable(queue, self.vhost, words=LONGEST_REFUSAL):
+            return None
         flags = {"durable": True, "auto_delete": False}
         for _ in (*flags, "x-expires"):
             probe = _QueueDeclare(queue=queue, arguments={"x-expires": -1}, **flags)
@@ -280,6 +309,8 @@ class Topology:
         if self.names.is_own(queue):
             raise QueueOwn(f"queue {queue!r} is the router's own; nothing is returned to it")
         there = _QueueDeclare(queue=queue, passive=True)
+        if await self._by_management(queue) is False:
+            raise QueueMissing(f"there is no queue {queue!r} in vhost {self.vhost!r}; {DECLARE}")
         key = self.names.return_key(queue)
         bound = _QueueBind(queue=queue, exchange=self.names.return_, routing_key=key)
         what = f"binding queue {queue!r} to exchange {self.names.return_!r}"
@@ -317,13 +348,19 @@ class Topology:
         for definition in definitions:
             if isinstance(definition, Binding):
                 await self._bind(definition, missing)
-            elif not await self._exists(definition):
+            elif not await self._stands(definition):
                 await (self._make(definition) if self._declare else _note(missing, definition))
                 made.append(definition)
         if missing:
             raise TopologyMissing(f"vhost {self.vhost!r}", missing)
         if any(isinstance(item, Queue) and item.arguments.get("x-queue-type") != "classic" for item in made):
             await self.flush_names()
+
+    async def _stands(self, definition: Exchange | Queue) -> bool:
+        """As `_exists`; False without a look if AMQP could not tell: to declare what is there changes nothing."""
+        if self._declare and not is_answerable(definition.name, self.vhost) and isinstance(definition, Queue):
+            return await self._by_management(definition.name) or False
+        return await self._exists(definition)
 
     async def _exists(self, definition: Exchange | Queue) -> bool:
         return await (

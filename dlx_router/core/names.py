@@ -12,6 +12,7 @@ _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
 _STEPS: Final = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 MAX_KEY_BYTES: Final = 240
 MAX_NAME_BYTES: Final = 255
+REFUSAL_BYTES: Final = 40  # NOT_FOUND - no exchange '' in vhost ''
 LONGEST: Final = 16  # digits of a rung's ms, and more than any has
 
 
@@ -37,6 +38,16 @@ def as_read(name: str) -> str:
     every routing key, it reads as it stands. Source: rabbit_channel.erl, strip_cr_lf; the same on 3.10, 4.0 and 4.3.
     """
     return name.translate(_UNREAD) if "\n" in name or "\r" in name else name
+
+
+def is_answerable(*names: str, words: int = REFUSAL_BYTES) -> bool:
+    """Whether the broker can refuse what names these: its reason has 255 bytes, `words` of them besides the names.
+
+    It cuts a longer reason by characters. If some of them have several bytes it is still too long to be sent, and the
+    connection ends (541, from 4.0 on), or a character is cut (3.10).
+    """
+    text = "".join(names)
+    return text.isascii() or len(text.encode(errors="surrogateescape")) + words <= MAX_NAME_BYTES
 
 
 def rung_for(remaining_ms: int) -> int | None:

@@ -12,7 +12,7 @@ from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Forbidden, NotFound, QueueMissing, QueueOwn, Topology, TopologyError
 from dlx_router.core.names import as_read
 from dlx_router.wire.frames import lenient
-from tests.broker.scene import NAMES, bindings, topology
+from tests.broker.scene import NAMES, bindings, topology, where
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 from tools.brokers import Node
@@ -63,6 +63,39 @@ async def test_nothing_is_asked_or_bound_by_a_name_that_the_broker_reads_as_anot
     with pytest.raises(NotFound, match=r"the broker reads .* as 'work'"):
         await here.ensure_dead_letter_queue(name, "quorum", None)
     assert bindings(vhost, "work") == set()
+
+
+@pytest.mark.parametrize("name", ["語" * 80, "ü" * 110, "DLQ." + "語" * 83])
+@pytest.mark.parametrize("management", [True, False])
+async def test_the_absence_of_a_name_that_no_refusal_can_carry_ends_no_connection(
+    vhost: Vhost,
+    amqp: Client,
+    name: str,
+    management: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    """A passive declaration of it makes RabbitMQ end the connection: its reason is over 255 bytes."""
+    api = Management(vhost.management_url) if management else None
+    here = Topology(*where(vhost), None, NAMES, management=api)
+    try:
+        await here.ensure_core()
+        control = await here.connect()
+        amqp.queue("work")
+        assert (await here.queue_counts([name, "work"])).missing == ({name} if management else set())
+        assert "work" in await here.depths([name, "work"])
+        if management:
+            assert not await here.queue_exists(name)
+            with pytest.raises(QueueMissing):
+                await here.ensure_return_binding(name)
+        for _ in range(2):
+            await here.ensure_dead_letter_queue(name, "quorum", None)
+        assert name in vhost.queues()
+        assert await here.queue_exists(name)
+        assert await here.ensure_return_binding(name)
+        assert await here.connect() is control
+    finally:
+        await here.close()
+        if api is not None:
+            await api.close()
 
 
 @pytest.mark.parametrize("name", ["dlx-router.state", "dlx-router.\nstate", "\rdlx-router.parking", "dlx-router.none"])

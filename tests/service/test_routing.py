@@ -18,6 +18,7 @@ from tools import brokers
 
 Start = Callable[..., Router]
 
+
 ATTACHED: Final = ("attached.dlq", "attached.unnamed", "attached.itself")
 TYPES: Final = ("direct", "topic", "fanout", "headers")
 POLICIES: Final = f"""
@@ -612,3 +613,23 @@ def test_one_router_serves_several_vhosts_and_each_has_its_own_policies(
         assert consistently(lambda: not amqp.exists("B.work"), 0.1)
         assert vhost.queues() == []
         assert router.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["plain." + "語" * 80, "plain." + "ü" * 110])
+@pytest.mark.parametrize("management", [True, False])
+def test_letters_of_a_long_name_that_is_not_ascii_reach_their_dead_letter_queue(
+    name: str,
+    management: bool,  # noqa: FBT001 - a column of the table
+    vhost: Vhost,
+    amqp: Client,
+    start_router: Start,
+) -> None:
+    amqp.queue(name, dead_letter_exchange=INBOX)
+    definition = "{max-delivery-attempts: 2, redelivery-delay: 0s}"
+    policies = f'version: 1\npolicies:\n  - {{name: all, match: "#", definition: {definition}}}\n'
+    router = start_router(policies, **({} if management else {"MANAGEMENT_URL": ""}))
+    amqp.publish("letter", key=name)
+    for _ in range(2):
+        amqp.fail(name, within=30)
+    eventually(lambda: f"DLQ.{name}" in vhost.queues() and amqp.depth(f"DLQ.{name}") == 1, within=30)
+    assert router.metric("settled_total", action="park") == 0

@@ -253,7 +253,15 @@ class VhostRunner:
         hosts, login, tls = self._addresses(self.vhost)
         host, *_ = hosts = self._attempts.order(hosts)
         self._place = host, login, tls
-        topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
+        topology = Topology(
+            host,
+            login,
+            tls,
+            self._names,
+            declare=self._declare,
+            heartbeat_s=self._limits.heartbeat_s,
+            management=self._management,
+        )
         topology.flush_names.on_refused = self._slow
         try:
             await reached(topology, host, others=len(hosts) > 1)
