@@ -19,7 +19,6 @@ from dlx_router.broker.definitions import (
     core,
     rescued,
     rung,
-    shard,
 )
 from dlx_router.core.attending import NO_LIMIT, Version
 from dlx_router.core.names import RUNGS, Names
@@ -79,12 +78,11 @@ class Verdict(NamedTuple):
 
 
 def owned(names: Names, queues: Iterable[str]) -> tuple[Definition, ...]:
-    """All that we would declare under these names: the core; of rungs, delayed queues and old inboxes those there."""
+    """All that we would declare under these names: the core; of rungs and delayed queues those there."""
     there = set(queues)
     rungs = [definition for ms in RUNGS if names.delay(ms) in there for definition in rung(names, ms)]
     delayed = [Queue(name, rescued(names)) for name in sorted(there) if names.is_delayed(name)]
-    shards = [definition for name in names.unnamed_inboxes if name in there for definition in shard(names, name)]
-    return (*core(names), *rungs, *delayed, *shards)
+    return (*core(names), *rungs, *delayed)
 
 
 def compared(names: Names, stands: Standing) -> Verdict:

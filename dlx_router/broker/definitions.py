@@ -70,7 +70,6 @@ def core(names: Names) -> tuple[Definition, ...]:
         Queue(names.parking, rescued(names)),
         *release(names),
         *_caught(names.inbox, rescued(names)),
-        *(definition for number in range(1, names.shards) for definition in shard(names, names.inboxes[number])),
         *_caught(names.fifo, {**rescued(names), "x-single-active-consumer": True}),
         Queue(names.retired, _QUORUM),
         Exchange(names.declared, "fanout"),
@@ -78,11 +77,6 @@ def core(names: Names) -> tuple[Definition, ...]:
         Exchange(names.return_, "direct"),
         Queue(names.state, single),
     )
-
-
-def shard(names: Names, inbox: str) -> tuple[Definition, ...]:
-    """A further inbox. Its leader is where the fewest are: one node need not lead them all."""
-    return _caught(inbox, {**rescued(names), LOCATOR: "balanced"})
 
 
 def release(names: Names) -> tuple[Definition, ...]:
@@ -96,7 +90,7 @@ def observe(names: Names) -> tuple[Definition, ...]:
     It drops instead of refusing, because who refuses a copy stalls an at-least-once death of the letter itself.
     """
     arguments = {**_QUORUM, "x-overflow": "drop-head", "x-max-length": COPIES, "x-expires": COPIES_MS}
-    bindings = (Binding(names.observe, exchange) for exchange in (*names.inboxes, names.fifo, names.declared))
+    bindings = (Binding(names.observe, exchange) for exchange in (names.inbox, names.fifo, names.declared))
     return (*_caught(names.observe, arguments), *bindings)
 
 

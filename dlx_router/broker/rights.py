@@ -49,7 +49,7 @@ class Rights(Management):
 
 
 def _powers(permission: Mapping[str, Any], names: Names) -> Iterator[str]:
-    exchanges = [*names.inboxes, names.fifo, names.release]
+    exchanges = [names.inbox, names.fifo, names.release]
     if may(permission["write"], DEFAULT_EXCHANGE):
         yield f"publish to any queue by its name, {names.state} too (write on {DEFAULT_EXCHANGE})"
     if writable := [name for name in exchanges if may(permission["write"], name)]:

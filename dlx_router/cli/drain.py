@@ -17,7 +17,7 @@ STOP_S: Final = 60.0
 
 def flowing(names: Names, delayed: Iterable[str] = ()) -> list[str]:
     """The queues that a router empties by itself; parking and quarantine wait for a person. `delayed`: exchanges."""
-    own = [*names.inboxes, *names.unnamed_inboxes, names.fifo, names.release, names.retired, *map(names.delay, RUNGS)]
+    own = [names.inbox, names.fifo, names.release, names.retired, *map(names.delay, RUNGS)]
     return [*own, *map(names.delayed, delayed)]
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from dlx_router.core.inbox_shards import MOST_SHARDS
-
 _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
 _STEPS: Final = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 MAX_KEY_BYTES: Final = 240
@@ -68,19 +66,15 @@ def _hash(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """The names under one prefix. `shards`: how many inboxes there are, the first one included."""
+    """The names under one prefix."""
 
     prefix: str = "dlx-router"
-    shards: int = 1
 
     def __post_init__(self) -> None:
         for name in ("inbox", "declared", "release", "parking", "quarantine", "retired", "state", "journal", "observe"):
             object.__setattr__(self, name, f"{self.prefix}.{name}")
         object.__setattr__(self, "fifo", f"{self.inbox}.fifo")
-        every = [self.inbox, *(f"{self.inbox}.{number}" for number in range(1, MOST_SHARDS))]
-        object.__setattr__(self, "inboxes", tuple(every[: self.shards]))
-        object.__setattr__(self, "unnamed_inboxes", tuple(every[self.shards :]))
-        object.__setattr__(self, "inlets", frozenset({*every, self.fifo}))
+        object.__setattr__(self, "inlets", frozenset({self.inbox, self.fifo}))
         object.__setattr__(self, "return_", f"{self.prefix}.return")
         object.__setattr__(self, "_dotted", f"{self.prefix}.")
         object.__setattr__(self, "_delayed", f"{self.prefix}.delayed.")
@@ -96,9 +90,7 @@ class Names:
     journal: str = ""
     observe: str = ""
     fifo: str = ""
-    inboxes: tuple[str, ...] = ()  # of all shards; what is in order has an inbox of its own besides
-    unnamed_inboxes: tuple[str, ...] = ()  # there may be such of a time when there were more shards
-    inlets: frozenset[str] = frozenset()  # by any of these dead letters come, however many shards there are
+    inlets: frozenset[str] = frozenset()  # by any of these dead letters come
     _dotted: str = ""
     _delayed: str = ""
 

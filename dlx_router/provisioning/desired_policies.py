@@ -16,7 +16,6 @@ from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config.lint.policy_conflicts import Covering
-from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.provisioning.broker_rules import at_top, in_force, may_take, named
@@ -24,9 +23,9 @@ from dlx_router.provisioning.dead_letter_names import affixes
 from dlx_router.provisioning.operator_policies import KINDS, Operators
 from dlx_router.provisioning.other_routers import Others, others
 from dlx_router.provisioning.ownership import own_rule
-from dlx_router.provisioning.queue_definition import bounded, foreign_target, in_order, leads_to_inbox, plain, wanted
+from dlx_router.provisioning.queue_definition import bounded, foreign_target, leads_to_inbox, plain, wanted
 from dlx_router.provisioning.rabbit_policies import PolicyWriter, Written
-from dlx_router.provisioning.regions import Region, kind_of, may_share, together, until_cut
+from dlx_router.provisioning.regions import Region, kind_of, together, until_cut
 
 __all__ = ["Desired", "Written", "desired"]
 
@@ -118,22 +117,17 @@ class _Planner:
 
     def _region(self, queue: Standing) -> Region:
         chain, operator = self._chain(queue), self._operators.operator(queue.name)
-        shard, kind, limits = self._shard(chain, queue.name), kind_of(chain), self._operators.limits(chain, operator)
-        want = wanted(chain, self._names, bounded=bounded(queue.arguments, operator), shard=shard or 0)
-        general = wanted(chain, self._names, bounded=bounded({}, limits), shard=shard or 0)
+        kind, limits = kind_of(chain), self._operators.limits(chain, operator)
+        want = wanted(chain, self._names, bounded=bounded(queue.arguments, operator))
+        general = wanted(chain, self._names, bounded=bounded({}, limits))
         alone = want.content != general.content or (kind is not None and not self._writer.is_typed)
         exact = frozenset({queue.name}) if alone else frozenset[str]()
-        return Region(chain, want, kind, exact, shard, limits, self._behind(chain))
+        return Region(chain, want, kind, exact, limits, self._behind(chain))
 
     def _exactly(self, queue: Standing, region: Region) -> Region:
         """By its name; for its type only, where one of another type would take what it should not."""
         is_mixed = not self._writer.is_typed and self._writer.may_mix(region.wanted)
         return replace(region, names=frozenset({queue.name}), kind=queue.kind if is_mixed else region.kind)
-
-    def _shard(self, chain: Sequence[Policy], queue: str) -> int | None:
-        """The inbox shard of a queue; None where there is one inbox for all that the chain names."""
-        shards = self._names.shards
-        return None if shards == 1 or in_order(chain, self._names) else shard_of(queue, shards)
 
     def _general(self) -> Iterator[Region]:
         """What each policy means for queues that do not stand yet."""
@@ -157,12 +151,11 @@ class _Planner:
         """Of all queues that the policy names; those apart that an operator limits."""
         is_one = policy.selector.kind is SelectorKind.QUEUE
         name = policy.selector.text if is_one else "\0"
-        first, behind = self._shard(chain, name), self._behind(chain)
+        behind = self._behind(chain)
         for operator in self._operators.operators_of(name, is_one=is_one):
             limits = self._operators.limits(chain, operator)
-            for shard in (first,) if is_one or first is None else range(self._names.shards):
-                want = wanted(chain, self._names, bounded=bounded({}, limits), shard=shard or 0)
-                yield Region(tuple(chain), want, policy.queue_type, shard=shard, limits=limits, behind=behind)
+            want = wanted(chain, self._names, bounded=bounded({}, limits))
+            yield Region(tuple(chain), want, policy.queue_type, limits=limits, behind=behind)
 
     def _covering_of(self, policy: Policy) -> list[Policy]:
         return [member for member in self._covering.of(policy) if member.apply_to in {EVERY_KIND, policy.apply_to}]
@@ -180,14 +173,14 @@ class _Planner:
     def _kept(self, regions: Sequence[Region]) -> list[Region]:
         """Without those that a wider region of equal content serves."""
         by_rank = sorted(
-            {(region.members, region.shard): region for region in regions}.items(),
-            key=lambda item: (len(item[0][0]), item[1].pattern(), item[0][1] or 0),
+            {region.members: region for region in regions}.items(),
+            key=lambda item: (len(item[0]), item[1].pattern()),
         )
         kept: list[Region] = []
         by_member: dict[object, list[tuple[frozenset[object], Region]]] = {}  # each by one of its members
-        for (members, _), region in by_rank:
+        for members, region in by_rank:
             near = [entry for member in members for entry in by_member.get(member, ())]
-            wider = [(its, other) for its, other in near if its < members and may_share(region, other)]
+            wider = [(its, other) for its, other in near if its < members]
             best = max((len(its) for its, _ in wider), default=-1)
             over = [other for its, other in wider if len(its) == best]
             if not over or any(other.wanted.content != region.wanted.content for other in over):

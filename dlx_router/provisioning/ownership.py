@@ -3,17 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import product
 from json import dumps
 from typing import Final
 
 from dlx_router.broker.administration import Rule
 from dlx_router.core.names import Names
 
-# A policy needs a key, and this one is only looked at when a queue is declared. It is obeyed before the argument of the
-# same name, so where inboxes are to be led by several nodes it says so too.
+# A policy needs a key, and this one is only looked at when a queue is declared.
 HARMLESS: Final = {"queue-leader-locator": "client-local"}
-SPREAD: Final = {"queue-leader-locator": "balanced"}
 EVERYTHING: Final = "all"  # apply-to: queues and exchanges
 
 
@@ -24,15 +21,13 @@ def own_name(names: Names) -> str:
 
 def own_rule(names: Names, priority: int) -> Rule:
     """That policy. Its keys say nothing of exchanges: it keeps others from being in force there."""
-    definition = HARMLESS if names.shards == 1 else SPREAD
-    return Rule(own_name(names), f"^{_escaped(names)}", definition, priority, EVERYTHING)
+    return Rule(own_name(names), f"^{_escaped(names)}", HARMLESS, priority, EVERYTHING)
 
 
 def is_own_rule(rule: Rule, names: Names) -> bool:
-    """Whether it is that policy, of however many shards; an apply of before made it for queues only."""
+    """Whether it is that policy; an apply of before made it for queues only."""
     own = own_rule(names, rule.priority)
-    made = product((HARMLESS, SPREAD), (EVERYTHING, "queues"))
-    return any(rule == replace(own, definition=definition, apply_to=apply_to) for definition, apply_to in made)
+    return any(rule == replace(own, apply_to=apply_to) for apply_to in (EVERYTHING, "queues"))
 
 
 def name_of(rule: Rule, names: Names) -> str:

@@ -14,7 +14,7 @@ from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import delayed_exchanges, unnamed_inboxes
+from dlx_router.provisioning import delayed_exchanges
 from dlx_router.provisioning.broker_rules import may_take
 from dlx_router.provisioning.desired_policies import Desired, Written, desired
 from dlx_router.provisioning.foreign_policies import conflicts
@@ -28,7 +28,6 @@ from dlx_router.provisioning.steps import POLICY, Action, Step, after, gives_way
 from dlx_router.provisioning.uncaught_queues import uncaught
 from dlx_router.provisioning.uncounted import DEATHS
 
-UNNAMED_INBOX: Final = "inbox-shards"
 FOREIGN: Final = "declared"
 NOW: Final = "move its messages elsewhere and delete it; apply, or a start of the router, declares it as it must be"
 TOO_LONG: Final = "expression"
@@ -107,7 +106,7 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     unfit = delayed_exchanges.unfit(late, snapshot)
     fit = delayed_exchanges.definitions_of((entry for entry in late if entry.exchange not in unfit), names)
     made = [*core(names), *([journal_stream(names)] if journal else []), *fit]
-    needed = _ordered([*_things(snapshot, made), *_of_policies(want, snapshot, owned)], names)
+    needed = [*_things(snapshot, made), *_of_policies(want, snapshot, owned)]
     blocked = [*_taken(want, snapshot, names, owned), *_too_long(want)]
     blocked += [Note(REFUSED, text, conflict=True, name=name) for name, text in refused.items()]
     left_out = frozenset(note.name for note in blocked if note.conflict)
@@ -124,7 +123,6 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
         *_pending(snapshot, after(snapshot.policies, steps)),
         *_undelayed(unfit),
         *_unmatched(policies, snapshot),
-        *(Note(UNNAMED_INBOX, line) for line in unnamed_inboxes.lines(snapshot, names)),
         *_foreign(snapshot, names),
     ]
     wanted = [policy.rule.name for policy in want.policies]
@@ -133,15 +131,6 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     unchanged = tuple(f"{what} {name}" for what, name in every if (what, name) not in changing)
     ours = (frozenset(wanted) - left_out) | (owned & left_out) | kept
     return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned, ours, unchanged)
-
-
-def _ordered(steps: list[Step], names: Names) -> list[Step]:
-    """Where there are inbox shards, the policy first that says which nodes lead them: it is read with a declaration.
-
-    Not where its priority falls: others, which are higher until they fall too, would be in force for our own queues.
-    """
-    own = own_name(names)
-    return sorted(steps, key=lambda step: step.name != own or gives_way(step)) if names.shards > 1 else steps
 
 
 def _of_policies(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> list[Step]:

@@ -51,14 +51,14 @@ def plain(definition: Definition) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((key, setting.value) for key, setting in definition.items()))
 
 
-def wanted(chain: Sequence[Policy], names: Names, *, bounded: bool = False, shard: int = 0) -> Wanted:
+def wanted(chain: Sequence[Policy], names: Names, *, bounded: bool = False) -> Wanted:
     """What the chain asks for.
 
     `bounded`: an argument of the queue or an operator limits its length, so that refusing publishes would reach its
-    producers. `shard`: of the inbox.
+    producers.
     """
     full = {key: Key(setting.value, str(setting.source)) for key, setting in _settings(chain).items()}
-    full[EXCHANGE] = Key(names.fifo if in_order(chain, names) else names.inboxes[shard], _OURS)
+    full[EXCHANGE] = Key(names.fifo if in_order(chain, names) else names.inbox, _OURS)
     common = {key: setting for key, setting in full.items() if not unsupported([key], "classic")}
     if (full[OVERFLOW].value == REFUSE) if OVERFLOW in full else not (bounded or any(key in full for key in LENGTHS)):
         full[STRATEGY] = Key("at-least-once", _OURS)

@@ -87,11 +87,8 @@ class PolicyWriter:
         return selector_regex.except_for(expression, spared)
 
     def _joined(self, same: Sequence[Region]) -> str:
-        """The queues of all of them, which are of one shard."""
-        shard, patterns = same[0].shard, [region.pattern() for region in same]
-        if shard is not None and not all(region.is_exact for region in same):
-            looks = selector_regex.of_shard(shard, self.names.shards)
-            return selector_regex.of_many(patterns, looks)
+        """The queues of all of them."""
+        patterns = [region.pattern() for region in same]
         return selector_regex.of_many(patterns) if len(patterns) > FEW else selector_regex.either(patterns)
 
     def _pair(self, same: Sequence[Region], priority: int) -> list[Written]:

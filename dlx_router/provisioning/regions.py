@@ -26,13 +26,12 @@ class Region:
     wanted: Wanted
     kind: str | None = None
     names: frozenset[str] = frozenset()
-    shard: int | None = None  # of the inbox, where there are several
     limits: Rule | None = None
     behind: int = 0
 
     @property
     def is_exact(self) -> bool:
-        """Whether it names its queues, and so is of one shard by itself."""
+        """Whether it names its queues."""
         return bool(self.names) or any(policy.selector.kind is SelectorKind.QUEUE for policy in self.chain)
 
     @property
@@ -56,7 +55,7 @@ class Region:
         return kept
 
     def pattern(self) -> str:
-        """The expression, of whatever shard."""
+        """The expression."""
         if self.names:
             return selector_regex.exactly(self.names)
         ours = [selector_regex.of_selector(policy.selector) for policy in self.narrowest]
@@ -83,11 +82,6 @@ def size(expression: str) -> int:
     return len(expression.encode(errors="surrogateescape"))
 
 
-def may_share(region: Region, other: Region) -> bool:
-    """Whether a queue may be of both: it is of one shard, and those whose order counts are of none."""
-    return region.shard == other.shard or None in {region.shard, other.shard}
-
-
 def rank(region: Region) -> tuple[int, ...]:
     """Of a higher one the policy has a higher priority; between as many selectors what the broker applies decides."""
     operator = 0 if region.limits is None else region.limits.priority
@@ -105,7 +99,7 @@ def together(exact: Sequence[Region]) -> list[Region]:
     for _, same in groupby(sorted(exact, key=_content), key=_content):
         group = [*same]
         first, names = group[0], frozenset(name for region in group for name in region.names)
-        out.append(Region((), first.wanted, first.kind, names, first.shard))
+        out.append(Region((), first.wanted, first.kind, names))
     return out
 
 

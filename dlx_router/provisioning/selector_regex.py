@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from dlx_router.core import inbox_shards
 from dlx_router.core.policy import Selector, SelectorKind
 
 EVERY = ".*"
@@ -65,31 +64,16 @@ def of_words(words: list[str]) -> str:
     return f"^{out}$"
 
 
-def of_shard(shard: int, shards: int) -> str:
-    """An expression that fits the queues of an inbox shard: each bit of the hash says how many letters are odd in it.
-
-    Nothing in it is tried twice (`*+`), whatever the name.
-    """
-    bits = inbox_shards.bits_of(shard, shards)
-    looks = (_even(counted, is_so=not odd) for odd, counted in zip(bits, inbox_shards.COUNTED, strict=False))
-    return "^" + "".join(looks) if bits else EVERY
-
-
-def of_many(expressions: Sequence[str], looks: str = EVERY) -> str:
-    """As `both` of `looks` and `either` of these, tried at the first byte of a name only where all of them begin there.
+def of_many(expressions: Sequence[str]) -> str:
+    """As `either` of these, tried at the first byte of a name only where all of them begin there.
 
     Without that each is tried at each byte, which for a thousand queues and policies takes the broker minutes.
     """
     kept = list(dict.fromkeys(expressions))
     if not all(expression.startswith("^") and "|" not in expression for expression in kept):
-        return both([looks, either(kept)])
+        return either(kept)
     ends = "|".join(expression[1:] for expression in kept)
-    return f"^{'' if is_every(looks) else looks[1:]}{ends if len(kept) == 1 else f'(?:{ends})'}"
-
-
-def _even(counted: str, *, is_so: bool) -> str:
-    """Whether a name has an even number of the characters `counted`."""
-    return f"(?{'=' if is_so else '!'}(?:(?:[^{counted}]*+[{counted}]){{2}})*+[^{counted}]*+$)"
+    return f"^{ends if len(kept) == 1 else f'(?:{ends})'}"
 
 
 def both(expressions: Iterable[str]) -> str:

@@ -340,7 +340,7 @@ class App:
         sources = (
             [self._names.observe]
             if self._observe
-            else [*self._names.inboxes, self._names.release, self._names.fifo, self._names.retired]
+            else [self._names.inbox, self._names.release, self._names.fifo, self._names.retired]
         )
         self.metrics.serve(vhost, sources)
         readiness = self.readiness.vhost(vhost, is_awaited="starting" in self.readiness.problems())

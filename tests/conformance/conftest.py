@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.differences import Outcome, comparable
 from tests.conformance.scenario import Scenario, policy_file
 from tests.conformance.scenarios import SCENARIOS
-from tests.conformance.world import INBOXES, WITHIN_S, Parked, World
+from tests.conformance.world import WITHIN_S, Parked, World
 from tests.conftest import ROUTERS
 from tests.support.raw import RawClient
 from tests.support.router import Router
@@ -84,7 +84,7 @@ def vhost_of(broker: brokers.Broker, kind: str) -> Iterator[Vhost]:
 def routing(vhost: Vhost, policies: str, folder: Path) -> Iterator[Router]:
     """A router with these policies, ready."""
     (folder / "policies.yaml").write_text(policies, encoding="utf-8")
-    env = {"UNROUTABLE_GRACE": GRACE, "INBOX_SHARDS": str(len(INBOXES))}
+    env = {"UNROUTABLE_GRACE": GRACE}
     urls = {"amqp_url": vhost.amqp_url, "management_url": vhost.management_url}
     router = Router(**urls, policies=folder, log=folder / "router.log", env=env)
     try:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from tests.conformance.differences import PARKING
 from tests.conformance.typed import Seen, seen, text
@@ -20,7 +19,6 @@ from tests.support.eventually import consistently, eventually
 from tests.support.raw import RawClient, RawMessage
 from tests.support.vhost import Vhost
 
-INBOXES: Final = Names(shards=2).inboxes  # half of all scenarios by each
 WITHIN_S: Final = 60  # of a machine that has time for others only; nothing waits so long that comes
 LOOK_S: Final = 0.1  # many scenarios look at once
 
@@ -106,7 +104,7 @@ class World:
     def death(self, short: str) -> dict[str, str]:
         """The keys of a source that say where its letters go, as RabbitMQ's policies name them."""
         if self.parked is not None:
-            return {"dead-letter-exchange": INBOXES[shard_of(self.name(short), len(INBOXES))]}
+            return {"dead-letter-exchange": Names().inbox}
         dies = self.dies[short]
         key = self.name(dies.to) if dies.to else dies.key
         return {"dead-letter-exchange": self.name(dies.exchange)} | ({"dead-letter-routing-key": key} if key else {})

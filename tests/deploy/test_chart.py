@@ -190,19 +190,6 @@ def test_keda_looks_at_the_inbox_of_each_vhost_by_a_secret_that_exists() -> None
     assert len(of_kind(objects, "PodDisruptionBudget")) == 1
 
 
-def test_keda_looks_at_each_inbox_shard_and_the_router_is_told_of_them() -> None:
-    values = values_of("keda")
-    objects = rendered({**values, "settings": {"inboxShards": 3}})
-    (scaled,) = of_kind(objects, "ScaledObject")
-    asked = [
-        (trigger["metadata"]["vhostName"], trigger["metadata"]["queueName"]) for trigger in scaled["spec"]["triggers"]
-    ]
-    inboxes = ["dlx-router.inbox", "dlx-router.inbox.1", "dlx-router.inbox.2"]
-    assert asked == [(vhost, inbox) for vhost in ("/", "shop") for inbox in inboxes]
-    assert environment(pod_of(objects))["DLX_ROUTER_INBOX_SHARDS"] == "3"
-    assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_INBOX_SHARDS"] == "1"
-
-
 def test_keda_is_off_unless_asked_for_and_knows_an_authentication_of_yours() -> None:
     assert of_kind(rendered(MINIMAL), "ScaledObject") == []
     keda = {"enabled": True, "maxReplicas": 1, "triggerAuthentication": "ours"}

@@ -27,7 +27,7 @@ SETTINGS: Final = _words("""
 AMQP_URL AMQP_URL_FILE MANAGEMENT_URL MANAGEMENT_URL_FILE VHOSTS POLICIES PREFIX DECLARE HTTP_HOST HTTP_PORT
 API_TOKENS_FILE API_URL API_TOKEN API_TOKEN_FILE PREFETCH IN_FLIGHT_BYTES DRAIN_SECONDS CONFIRM_TIMEOUT HEARTBEAT
 TLS_CA TLS_CERT TLS_KEY TLS_SERVER_NAME JOURNAL INDEX_PATH LOG_FORMAT LOG_LEVEL PROVENANCE_KEY_FILE UNROUTABLE_GRACE
-MAX_DEAD_LETTER_QUEUES INBOX_SHARDS
+MAX_DEAD_LETTER_QUEUES
 """)
 COMMANDS: Final = _words(
     """
@@ -105,7 +105,6 @@ def test_names_in_the_broker() -> None:
         "p.inbox", "p.inbox.fifo", "p.declared", "p.release", "p.return", "p.parking", "p.quarantine",
         "p.retired", "p.state", "p.journal", "p.delay.5000",
     ]  # fmt: skip
-    assert Names("p", 3).inboxes == ("p.inbox", "p.inbox.1", "p.inbox.2")
 
 
 def test_words_that_are_frozen_are_said() -> None:

@@ -296,22 +296,6 @@ def test_commands_within_a_pod_are_answered(play: Callable[..., Pod], amqp: Clie
     eventually(lambda: "DLQ.orders.new" in pod.within("dlx-router", "queues"), within=60, every=0.5)
 
 
-def test_inbox_shards_are_those_that_apply_within_a_pod_spreads_queues_over(
-    play: Callable[..., Pod], amqp: Client
-) -> None:
-    pod = play("replicas", settings={**values_of("replicas")["settings"], "vhosts": "", "inboxShards": 2})
-    queues = [f"orders.{letter}" for letter in "abcd"]
-    for queue in queues:
-        amqp.queue(queue)
-    pod.within("dlx-router", "apply", "--policies", "/policies", "--yes")
-    for queue in queues:
-        amqp.publish("a", key=queue)
-        for _ in range(2):
-            amqp.fail(queue)
-        assert amqp.await_message(f"DLQ.{queue}", within=20).ack().body == b"a"
-    assert amqp.exists(f"{INBOX}.1")
-
-
 def test_a_configmap_that_changes_is_in_force_without_a_new_pod(play: Callable[..., Pod], amqp: Client) -> None:
     pod, orders = play("minimal"), POLICIES.replace("ATTEMPTS", "1")
     keep_up(pod.volumes["policies"], {"orders.yaml": "version: 1\npolicies: [{nome: x}]\n"})

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config.language.regex import RegexError, Search, compiled
-from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered
 from dlx_router.provisioning import selector_regex
@@ -168,11 +167,10 @@ def test_a_queue_that_no_policy_names_is_spared_by_the_expression_that_would_tak
 
 
 @pytest.mark.parametrize(("expression", "queue"), [("^.{4}-orders$", "über-orders"), ("^[äö]rger", "ärger")])
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_queue_with_letters_beyond_ascii_is_caught(expression: str, queue: str, shards: int) -> None:
-    policies, names = ordered([policy("some", f"/{expression}/")]), Names(shards=shards)
+def test_a_queue_with_letters_beyond_ascii_is_caught(expression: str, queue: str) -> None:
+    policies, names = ordered([policy("some", f"/{expression}/")]), NAMES
     _, then = applied(policies, vhost(queue), names)
-    assert given_to(queue, then)["dead-letter-exchange"] == names.inboxes[shard_of(queue, shards)]
+    assert given_to(queue, then)["dead-letter-exchange"] == names.inbox
     assert is_stable(policies, then, names)
 
 
@@ -274,12 +272,12 @@ STANDING: Final = st.lists(
 )
 
 
-@given(SETS, FOREIGN, STANDING, st.sampled_from([1, 2]))
+@given(SETS, FOREIGN, STANDING)
 def test_in_force_for_every_queue_that_stands_is_what_should_be_or_nothing_is_changed(
-    policies: PolicySet, foreign: list[Rule], queues: list[Standing], shards: int
+    policies: PolicySet, foreign: list[Rule], queues: list[Standing]
 ) -> None:
     """Whether policies name it or not; a policy of people on a queue of ours, or maybe on one, is refused."""
-    names, before = Names(shards=shards), Snapshot("/", (4, 3), tuple(queues), policies=tuple(foreign))
+    names, before = NAMES, Snapshot("/", (4, 3), tuple(queues), policies=tuple(foreign))
     planned, then = applied(policies, before, names)
     if planned.is_refused:
         assert {note.code for note in planned.conflicts} >= {"foreign-policy"}
@@ -291,7 +289,7 @@ def test_in_force_for_every_queue_that_stands_is_what_should_be_or_nothing_is_ch
             assert all(rule in foreign for rule in rules)
             continue
         assert not named(foreign, queue)
-        merged: dict[str, Any] = {"dead-letter-exchange": names.inboxes[shard_of(queue.name, shards)]}
+        merged: dict[str, Any] = {"dead-letter-exchange": names.inbox}
         for each in chain:
             for key, setting in each.definition.items():
                 merged.setdefault(key, setting.value)

@@ -7,13 +7,12 @@ from typing import Any, Final
 import pytest
 
 from dlx_router.broker.administration import Bound, Rule, Snapshot, Standing
-from dlx_router.broker.definitions import Queue, core, rescued, rung, shard
+from dlx_router.broker.definitions import Queue, core, rescued, rung
 from dlx_router.cli.doctor import diagnosis
 from dlx_router.config.findings import Severity
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import unnamed_inboxes
 from dlx_router.provisioning.broker_lint import MANY_QUEUES, Checks
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.ownership import is_own_rule, own_rule
@@ -65,65 +64,15 @@ def test_a_discard_for_more_queues_than_anybody_thought_of_is_told(tmp_path: Pat
     assert not texts or f'{len(queues)} queues ("logs.0", "logs.1", "logs.10" …)' in texts[0]
 
 
-LED = [
-    ({"p.inbox": "a", "p.inbox.1": "b", "p.inbox.2": "c", "p.inbox.3": "a"}, "ok"),
-    ({"p.inbox": "a", "p.inbox.1": "a", "p.inbox.2": "b", "p.inbox.3": "a"}, "note"),
-    ({"p.inbox": "a", "p.state": "a", "p.inbox.7": "b"}, None),  # one inbox, one that is not named, and another queue
-]
-
-
-@pytest.mark.parametrize(("leaders", "level"), LED)
-def test_doctor_says_which_nodes_lead_the_inboxes_and_what_mends_it(leaders: dict[str, str], level: str | None) -> None:
-    rows = [{"name": name, "leader": node, "members": ["a", "b", "c"]} for name, node in leaders.items()]
-    finding = diagnosis.leaders(rows, Names("p", 4))
-    assert (finding and finding.level.value) == level
-    if level == "note":
-        assert finding is not None
-        assert finding.found == "inbox shards are led by a: 3, b: 1, c: 0"
-        assert finding.fix == "rabbitmq-queues rebalance quorum --queue-pattern '^p[.]inbox([.][0-9]+)?$'"
-    alone = [{**row, "members": ["a"]} for row in rows]
-    assert diagnosis.leaders(alone, Names("p", 4)) is None, "there is one node"
-
-
-OLD = Standing("p.inbox.3", "quorum")
-LEFT = [
-    ((replace(OLD, messages=2, consumers=1),), (), "a router takes the 2 letters in it"),
-    ((replace(OLD, messages=2),), (), "2 letters lie in it, and nobody takes them"),
-    ((OLD, Standing("q", "classic", {"x-dead-letter-exchange": "p.inbox.3"})), (), "still come there: q"),
-    ((OLD,), (Rule("mine", "^q", {"dead-letter-exchange": "p.inbox.3"}),), "still come there: policy mine"),
-    ((OLD, Standing("q", "quorum", pending=1)), (), "may be on their way there"),
-    ((OLD,), (), "it is empty: delete the queue and the exchange"),
-    ((replace(OLD, messages=None),), (), "what lies in it is not known, so it may not be deleted"),
-    ((replace(OLD, messages=2, consumers=None),), (), "2 letters lie in it; start a router"),
-    ((OLD, Standing("q", "quorum", pending=None)), (), "whether dead letters of q are on their way there is not known"),
-]
-
-
-@pytest.mark.parametrize(("queues", "rules", "words"), LEFT)
-def test_a_plan_says_of_an_inbox_that_is_not_named_what_is_with_it(
-    queues: tuple[Standing, ...], rules: tuple[Rule, ...], words: str
-) -> None:
-    snapshot = Snapshot("/", (4, 3), queues, policies=rules)
-    (line,) = unnamed_inboxes.lines(snapshot, Names("p", 2))
-    assert line.startswith("queue p.inbox.3 is an inbox that DLX_ROUTER_INBOX_SHARDS=2 does not name")
-    assert words in line
-    assert ("delete the queue" in line) == ("delete the queue" in words), "only of one that surely is empty"
-    assert [*unnamed_inboxes.lines(snapshot, Names("p", 4))] == []
-
-
 DECLARED: Final = [
-    (
-        Standing("p.inbox.1", "classic"),
-        "queue 'p.inbox.1' has x-queue-type 'classic' where the router declares 'quorum'",
-    ),
-    (Standing("p.inbox.3", "classic"), "queue 'p.inbox.3' has x-queue-type 'classic'"),  # not named
+    (Standing("p.inbox", "classic"), "queue 'p.inbox' has x-queue-type 'classic' where the router declares 'quorum'"),
     (Standing("p.inbox", "quorum", {**rescued(Names("p")), "x-max-length": 5}), "queue 'p.inbox' has x-max-length 5"),
 ]
 
 
 @pytest.mark.parametrize(("queue", "words"), DECLARED)
 def test_a_plan_leads_no_letter_where_somebody_else_declared_a_queue_of_ours(queue: Standing, words: str) -> None:
-    planned = plan(PolicySet(()), Snapshot("/", (4, 3), (queue,)), Names("p", 2), frozenset())
+    planned = plan(PolicySet(()), Snapshot("/", (4, 3), (queue,)), Names("p"), frozenset())
     (note,) = planned.conflicts
     assert words in note.text
     assert "delete it" in note.text
@@ -132,7 +81,7 @@ def test_a_plan_leads_no_letter_where_somebody_else_declared_a_queue_of_ours(que
 
 LEADING: Final = [
     ("p.return", {"p.return": "direct"}, {"p.return": "other"}, "has alternate-exchange 'other'", False),
-    ("p.inbox.3", {"p.inbox.3": "fanout"}, {"p.inbox.3": "other"}, "has alternate-exchange 'other'", True),
+    ("p.inbox", {"p.inbox": "fanout"}, {"p.inbox": "other"}, "has alternate-exchange 'other'", True),
     ("p.release", {"p.release": "direct"}, {}, "has type 'direct' where the router declares 'fanout'", False),
 ]
 
@@ -145,10 +94,10 @@ def test_a_plan_leads_no_letter_where_an_exchange_of_ours_leads_elsewhere(
     words: str,
     drops: bool,  # noqa: FBT001 - a table
 ) -> None:
-    inbox = Queue("p.inbox.3", rescued(Names("p")))
+    inbox = Queue("p.inbox", rescued(Names("p")))
     queues = (Standing(inbox.name, "quorum", inbox.arguments),)
     snapshot = Snapshot("/", (4, 3), queues, exchanges=kinds, alternates={**alternates, "graves": "lost"})
-    planned = plan(PolicySet(()), snapshot, Names("p", 2), frozenset())
+    planned = plan(PolicySet(()), snapshot, Names("p"), frozenset())
     (note,) = planned.conflicts
     assert f"exchange '{exchange}' {words}" in note.text
     assert ("drops what dies" in note.text) is drops
@@ -200,8 +149,8 @@ def test_the_policy_on_our_own_is_known_however_an_apply_of_before_made_it(apply
 
 
 def test_a_plan_objects_to_no_queue_that_the_router_declared() -> None:
-    names = Names("p", 2)
-    ours = [item for item in (*core(names), *shard(names, "p.inbox.3"), *rung(names, 1000)) if isinstance(item, Queue)]
+    names = Names("p")
+    ours = [item for item in (*core(names), *rung(names, 1000)) if isinstance(item, Queue)]
     stands = tuple(Standing(queue.name, str(queue.arguments["x-queue-type"]), queue.arguments) for queue in ours)
     planned = plan(PolicySet(()), Snapshot("/", (4, 3), stands), names, frozenset())
     assert planned.conflicts == ()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config.policy_files.loader import load_policies
-from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered, words_match
 from dlx_router.provisioning import ledger, selector_regex
@@ -42,9 +41,6 @@ def test_both_and_either_mean_what_they_say(many: list[list[str]], queue: str) -
     assert bool(re.search(selector_regex.both(expressions), queue)) == all(fits)
     assert bool(re.search(selector_regex.either(expressions), queue)) == any(fits)
     assert bool(re.search(selector_regex.of_many(expressions), queue)) == any(fits)
-    looks = selector_regex.of_shard(1, 2)
-    in_shard = shard_of(queue, 2) == 1
-    assert bool(re.search(selector_regex.of_many(expressions, looks), queue)) == (in_shard and any(fits))
     kept = bool(re.search(selector_regex.except_for(expressions[0], expressions[1:]), queue))
     assert kept == (fits[0] and not any(fits[1:]))
 
@@ -98,11 +94,11 @@ STANDING = st.lists(
 )
 
 
-@given(SETS, FOREIGN, STANDING, st.sampled_from([(3, 10), (4, 3)]), st.sampled_from([1, 2, 3, 4]))
+@given(SETS, FOREIGN, STANDING, st.sampled_from([(3, 10), (4, 3)]))
 def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_empty(
-    policies: PolicySet, foreign: list[Rule], queues: list[Standing], version: tuple[int, ...], shards: int
+    policies: PolicySet, foreign: list[Rule], queues: list[Standing], version: tuple[int, ...]
 ) -> None:
-    before, names = Snapshot("/", version, tuple(queues), policies=tuple(foreign)), Names(shards=shards)
+    before, names = Snapshot("/", version, tuple(queues), policies=tuple(foreign)), NAMES
     want = desired(policies, before, names)
     after = replace(before, policies=(*foreign, *(policy.rule for policy in want.policies)))
     for queue in queues:
@@ -112,7 +108,7 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
             assert all(rule in foreign for rule in rules)
             continue
         assert rules
-        merged: dict[str, Any] = {"dead-letter-exchange": names.inboxes[shard_of(queue.name, shards)]}
+        merged: dict[str, Any] = {"dead-letter-exchange": names.inbox}
         for policy in chain:
             for key, setting in policy.definition.items():
                 merged.setdefault(key, setting.value)
@@ -127,28 +123,16 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
     assert owned <= recognised(after.policies, names), "known by their content too"
 
 
-@given(QUEUES.filter(bool), st.sampled_from([1, 2, 3, 4]), st.sampled_from(["classic", "quorum"]))
-def test_a_queue_to_come_has_its_shard_at_once(queue: str, shards: int, kind: str) -> None:
-    every = _policy("every", Selector(SelectorKind.MATCH, "#"))
-    some = _policy("some", Selector(SelectorKind.MATCH, "a.#"), **{"message-ttl": 1})
-    names, stands = Names(shards=shards), Snapshot("/", (4, 3), (Standing("a.b", "quorum"),))
-    rules = [policy.rule for policy in desired(ordered([every, some]), stands, names).policies]
-    rule = in_force(rules, queue, kind)
-    assert rule is not None
-    assert rule.definition["dead-letter-exchange"] == names.inboxes[shard_of(queue, shards)]
-    assert rule.definition.get("message-ttl") == (1 if words_match(["a", "#"], queue.split(".")) else None)
-
-
 @given(QUEUES.filter(bool))
-def test_where_order_counts_there_is_one_inbox_whatever_the_shards(queue: str) -> None:
+def test_where_order_counts_there_is_an_inbox_of_its_own(queue: str) -> None:
     every = _policy("every", Selector(SelectorKind.MATCH, "#"))
     fifo = _policy("fifo", Selector(SelectorKind.MATCH, "a.#"), ordering="fifo")
-    names = Names(shards=4)
+    names = NAMES
     rules = [policy.rule for policy in desired(ordered([every, fifo]), Snapshot("/", (4, 3)), names).policies]
     rule = in_force(rules, queue, "quorum")
     assert rule is not None
     is_fifo = words_match(["a", "#"], queue.split("."))
-    wanted = names.fifo if is_fifo else names.inboxes[shard_of(queue, 4)]
+    wanted = names.fifo if is_fifo else names.inbox
     assert rule.definition["dead-letter-exchange"] == wanted
 
 
@@ -158,25 +142,23 @@ def _teams(count: int) -> PolicySet:
     return ordered([_policy(f"p{at}", selector) for at, selector in enumerate(selectors)])
 
 
-def _calls(count: int, shards: int) -> int:
+def _calls(count: int) -> int:
     """What a plan for so many policies, each with a queue, calls."""
     queues = [Standing(f"team-of-a-rather-long-name-{at:04}.work.new", "quorum") for at in range(count)]
     profile = Profile()
-    profile.runcall(desired, _teams(count), Snapshot("/", (4, 3), tuple(queues)), Names(shards=shards))
+    profile.runcall(desired, _teams(count), Snapshot("/", (4, 3), tuple(queues)), NAMES)
     return sum(entry.callcount for entry in profile.getstats())
 
 
-@pytest.mark.parametrize("shards", [1, 4])
-def test_twice_as_many_policies_cost_a_plan_twice_as_much(shards: int) -> None:
-    _calls(50, shards)  # what is remembered is remembered
-    assert _calls(100, shards) < 3.2 * _calls(50, shards)  # each queue is looked for in expressions of many policies
+def test_twice_as_many_policies_cost_a_plan_twice_as_much() -> None:
+    _calls(50)  # what is remembered is remembered
+    assert _calls(100) < 3.2 * _calls(50)  # each queue is looked for in expressions of many policies
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shards", [1, 4, 16])
-def test_no_expression_is_longer_than_the_broker_takes(shards: int) -> None:
+def test_no_expression_is_longer_than_the_broker_takes() -> None:
     """RabbitMQ 4.3 takes 1,024 bytes."""
-    bounded, names = {"x-max-length": 10}, Names(shards=shards)  # such queues are named one by one
+    bounded, names = {"x-max-length": 10}, NAMES  # such queues are named one by one
     queues = [Standing(f"team-of-a-rather-long-name-{at:04}.work.new", "quorum", bounded) for at in range(500)]
     want = desired(_teams(500), Snapshot("/", (4, 3), tuple(queues)), names)
     assert max(len(policy.rule.pattern) for policy in want.policies) <= MOST_EXPRESSION

@@ -104,8 +104,8 @@ def test_policies_that_fall_leave_the_strategy_all_the_while(
 
 # -- the law -----------------------------------------------------------------------------------------------------------
 
-Stage = tuple[PolicySet, list[Rule], Names]  # policies of ours, those of others, and the names by the shards
-STAGES: Final = st.tuples(SETS, FOREIGN, st.builds(Names, shards=st.sampled_from([1, 2])))
+Stage = tuple[PolicySet, list[Rule], Names]  # policies of ours, those of others, and the names
+STAGES: Final = st.tuples(SETS, FOREIGN, st.just(NAMES))
 TO_COME: Final = st.lists(st.builds(Standing, QUEUES.filter(bool), st.sampled_from(["classic", "quorum"])), max_size=4)
 OWN: Final = [Standing(NAMES.inbox, "quorum"), Standing(NAMES.parking, "quorum")]
 # By hand: of every so many of our policies another TTL, another priority or both.
@@ -161,9 +161,9 @@ def test_where_a_hand_changed_expressions_too_every_queue_has_its_dead_letter_ex
     assert lapses(planned, now, queues, EXCHANGE) == []
 
 
-def test_the_policy_on_our_own_falls_last_though_inbox_shards_need_it_first() -> None:
+def test_the_policy_on_our_own_falls_last() -> None:
     """While others are above it they would be in force for our own queues, and lead them in a circle."""
-    names = Names(shards=2)
+    names = NAMES
     high = Rule("theirs", "^other", {"max-length": 1}, 2_000_000)
     now = applied(policies_of(rest={}), Snapshot("/", (4, 3), (QUORUM,), policies=(high,)), names)
     now = _without_theirs(now)

@@ -113,12 +113,12 @@ OPERATORS = st.lists(
 )
 
 
-@given(SETS, FOREIGN, OPERATORS, STANDING, st.sampled_from([1, 3]))
+@given(SETS, FOREIGN, OPERATORS, STANDING)
 def test_only_queues_without_a_limit_refuse_publishes(
-    policies: PolicySet, foreign: list[Rule], operators: list[Rule], queues: list[Standing], shards: int
+    policies: PolicySet, foreign: list[Rule], operators: list[Rule], queues: list[Standing]
 ) -> None:
     before = Snapshot("/", (4, 3), tuple(queues), policies=tuple(foreign), operator_policies=tuple(operators))
-    names = Names(shards=shards)
+    names = NAMES
     want = desired(policies, before, names)
     rules = [*foreign, *(written.rule for written in want.policies)]
     for queue in queues:

@@ -86,21 +86,20 @@ def _letters(client: Client, *, inbox: bool = True) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shards", ["1", "3"])
 def test_what_is_printed_is_enough_for_every_way_of_a_letter(
-    shards: str, vhost: Vhost, admit: Admit, start_router: Start, tmp_path: Path
+    vhost: Vhost, admit: Admit, start_router: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "policies.yaml").write_text(POLICIES, encoding="utf-8")
     user = admit("^$", "^$", "^$")
     url = url_for(vhost, user)
     asked = ("permissions", "--policies", str(tmp_path), "--format", "json")
-    done = in_a_process(*asked, AMQP_URL=url, INBOX_SHARDS=shards)
+    done = in_a_process(*asked, AMQP_URL=url)
     assert done.returncode == 0, done.stderr
     (printed,) = json.loads(done.stdout)["permissions"]
     assert (printed.pop("user"), printed.pop("vhost")) == (user, vhost.name)
     allow(vhost, user, **printed)
     with _shop(vhost) as client:
-        router = start_router(tmp_path, AMQP_URL=url, INBOX_SHARDS=shards)
+        router = start_router(tmp_path, AMQP_URL=url)
         _letters(client)
         client.fail("work.a")
         bodies = [client.take(queue).body.decode() for queue in ENDS.values()]

@@ -33,9 +33,8 @@ def policies(count: int, delay_ms: int = 1000) -> str:
 def measure(bench: Bench) -> Iterator[Row]:
     """Classic queues whose messages die at once; what dies there comes by the policies that apply makes."""
     queues = [f"t{number:05}.work" for number in range(bench.size)]
-    shards = bench.options.get("shards", "1")
     text = policies(bench.size)
-    with running(bench.version, config=ROOMY) as node, bench.router(node, text, INBOX_SHARDS=shards) as router:
+    with running(bench.version, config=ROOMY) as node, bench.router(node, text) as router:
         with Wire(node.amqp_url) as wire:
             wire.exchange(TARGET, "topic")
             wire.queue(TARGET, {"x-queue-type": "quorum"})

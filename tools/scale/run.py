@@ -24,7 +24,7 @@ from tools.brokers import RELEASES, BrokerError
 from tools.brokers.programs import provide
 from tools.chaos.page_sections import with_section
 from tools.chaos.testbed import SceneError
-from tools.scale import index_full, journal_full, policies, redrive, shards, soak_pieces, vhosts, waiting
+from tools.scale import index_full, journal_full, policies, redrive, soak_pieces, vhosts, waiting
 from tools.scale.bench import Bench, Row
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs/capacity.md"
@@ -48,7 +48,6 @@ ROWS: Final[Mapping[str, Measurement]] = {
     "index": Measurement(index_full.measure, "the index at {} bytes", 4 << 30, "bytes", 7),
     "journal": Measurement(journal_full.measure, "a journal that keeps {} bytes", 5_000_000_000, "bytes", 34),
     "soak": Measurement(soak_pieces.measure, "a soak in pieces, the last of {} minutes", 60, "minutes", 63),
-    "shards": Measurement(shards.measure, "{} letters through 1, 2 and 4 inboxes", 200_000, "letters", 6),
 }  # fmt: skip
 
 
@@ -105,7 +104,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--size", type=int, help="another than its full one: then only --page writes anything")
     parser.add_argument("--version", choices=list(RELEASES), default="4.3", help="of RabbitMQ (4.3)")
     parser.add_argument("--page", type=Path, help="whose section is written (docs/capacity.md)")
-    settings = "seconds= of waiting, shards= of policies, minutes= of journal, rate= and pieces= (a file) of soak"
+    settings = "seconds= of waiting, minutes= of journal, rate= and pieces= (a file) of soak"
     parser.add_argument("--set", dest="options", action="append", default=[], metavar="KEY=VALUE", help=settings)
     return parser
 

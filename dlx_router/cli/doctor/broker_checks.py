@@ -22,12 +22,11 @@ from dlx_router.config.rights.permissions import escaped
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import ledger
-from dlx_router.provisioning.plan import UNNAMED_INBOX, plan
+from dlx_router.provisioning.plan import plan
 from dlx_router.service.vhost.attention import DECLARE, missing_exchanges, set_aside
 
 SHOWN: Final = 4
 FIX_RIGHTS: Final = "`dlx-router permissions` prints the rights that it needs"
-FIX_SHARDS: Final = "docs/capacity.md (inbox shards) says how their number is changed"
 FIX_PLAN: Final = "as it says; `dlx-router plan` says whether it is done, docs/lint.md tells more of each code"
 
 
@@ -58,8 +57,8 @@ async def lacking_rights(settings: Settings, vhost: str, loaded: LoadedPolicies 
     """The rights that the user of AMQP_URL lacks; nothing where the management user is no administrator.
 
     Rights on names that policies leave open are not looked at: the broker's expression may be another and fit as well.
-    Of names that share an expression those are looked at that are surely used: further inboxes that are named, the
-    first rung, one queue that has names of new queues written.
+    Of names that share an expression those are looked at that are surely used: the first rung, one queue that has
+    names of new queues written.
     """
     user = settings.broker_address().user
     api = Administration(settings.management_credentials, Tls(*settings.tls_files))
@@ -86,7 +85,7 @@ def _names(expression: str, names: Names) -> list[str]:
         return [name] if (name := re.sub(r"\\(.)", r"\1", expression)) else []
     if not expression.startswith(escaped(f"{names.prefix}.")):
         return []  # a policy's, as the broker reads it
-    used = (*names.inboxes[1:], names.delay(RUNGS[0]), names.flush("0" * 16))
+    used = (names.delay(RUNGS[0]), names.flush("0" * 16))
     return [name for name in used if re.fullmatch(expression, name)]
 
 
@@ -106,8 +105,5 @@ async def plan_conflicts(settings: Settings, vhost: str, loaded: LoadedPolicies)
     broker_plan = plan(
         loaded.policies, snapshot, names, owned, journal=journal, delayed=loaded.delayed, attachments=loaded.attachments
     )
-    for note in broker_plan.notes:
-        if note.code == UNNAMED_INBOX:
-            yield Diagnosis("inbox shards", Level.NOTE, note.text, FIX_SHARDS)
     for note in broker_plan.conflicts:
         yield Diagnosis("plan", Level.WARNING, f"{note.code}: {note.text}", FIX_PLAN)

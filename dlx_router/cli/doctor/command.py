@@ -234,7 +234,7 @@ async def _here(
 async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None]) -> list[Diagnosis]:
     """What RabbitMQ cannot hand to an AMQP 0-9-1 client, in queues that the router or people read by one."""
     names = settings.names
-    queues = (names.quarantine, names.parking, *names.inboxes, names.release)
+    queues = (names.quarantine, names.parking, names.inbox, names.release)
     messages = await first_found(place, [(queue, LOOKED) for queue in queues])
     fix = "take it out of there with an AMQP 1.0 client; a running router moves what stands in its way to quarantine"
     return [Diagnosis("AMQP 1.0", Level.WARNING, described(message), fix) for message in messages]
@@ -283,8 +283,8 @@ async def _queues(
                 for finding in diagnosis.source(row, version):
                     yield finding
         room = diagnosis.queue_limit(vhost, await _limit(examination, vhost), len(rows))
-        for about in filter(None, (diagnosis.leaders(rows, names), room)):
-            yield about
+        if room is not None:
+            yield room
     except ManagementError as error:
         yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return

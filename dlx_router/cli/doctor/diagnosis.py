@@ -108,21 +108,6 @@ def _hop(name: str, kind: str, row: Mapping[str, Any]) -> Iterator[Diagnosis]:
     yield Diagnosis("hop", Level.NOTE, text, fix)
 
 
-def leaders(rows: Sequence[Mapping[str, Any]], names: Names) -> Diagnosis | None:
-    """Which nodes lead the inbox shards; None where it does not matter. `rows`: as the management API has queues."""
-    shards = [row for row in rows if row["name"] in names.inboxes and row.get("leader")]
-    nodes = sorted({node for shard in shards for node in shard.get("members") or ()})
-    led = {node: sum(shard["leader"] == node for shard in shards) for node in nodes}
-    if len(shards) < 2 or len(nodes) < 2:  # noqa: PLR2004 - one of them is not spread
-        return None
-    text = f"inbox shards are led by {', '.join(f'{node}: {number}' for node, number in led.items())}"
-    if max(led.values()) - min(led.values()) <= 1:
-        return Diagnosis("inbox shards", Level.OK, text)
-    pattern = f"^{names.inbox.replace('.', '[.]')}([.][0-9]+)?$"
-    fix = f"rabbitmq-queues rebalance quorum --queue-pattern '{pattern}'"
-    return Diagnosis("inbox shards", Level.NOTE, text, fix)
-
-
 def queue_limit(vhost: str, limit: int | None, queues: int) -> Diagnosis | None:
     """Whether the vhost may have more queues: the router declares dead-letter queues and delay queues as needed."""
     if limit is None or limit < 0:

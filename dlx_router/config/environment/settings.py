@@ -22,7 +22,6 @@ from dlx_router.config.environment.broker_url import BrokerAddress
 from dlx_router.config.environment.setting_values import DurationMs, OptionalPath, SizeBytes
 from dlx_router.config.findings import nearest, shown
 from dlx_router.config.units import duration_text, size_text
-from dlx_router.core.inbox_shards import MOST_SHARDS
 from dlx_router.core.names import Names
 
 T = TypeVar("T")
@@ -95,9 +94,6 @@ class Settings(BaseSettings):
     policies: Path = Field(Path("policies"), description="Folder of the policy files.")
     prefix: Annotated[str, AfterValidator(prefixes.checked)] = Field(
         "dlx-router", description="Begins the name of all that the router owns."
-    )
-    inbox_shards: int = Field(
-        1, ge=1, le=MOST_SHARDS, description="Inboxes that dead letters are spread over, by queue. See capacity.md."
     )
     declare: Literal["auto", "never"] = Field(
         "auto", description="auto: declare what is missing; never: check only, and print what is missing."
@@ -225,7 +221,7 @@ class Settings(BaseSettings):
     @property
     def names(self) -> Names:
         """What our things are called in the broker."""
-        return Names(self.prefix, self.inbox_shards)
+        return Names(self.prefix)
 
     def broker_address(self) -> BrokerAddress:
         """Where the broker is. Reads AMQP_URL_FILE anew at each call; SettingsError where it cannot be used."""

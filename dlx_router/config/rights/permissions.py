@@ -109,8 +109,6 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.WRITE, DEFAULT_EXCHANGE, "publishes to queues of its own, and back to queues by their name")
     yield Need(Right.WRITE, rungs, "letters begin to wait")
     yield Need(Right.READ, escaped(names.inbox), "consumes letters")
-    if names.shards > 1:
-        yield Need(Right.READ, _shards(names), "consumes letters, of inboxes too that are not named any more")
     yield Need(Right.READ, escaped(names.fifo), "consumes letters in their order")
     yield Need(Right.READ, escaped(names.release), "consumes letters whose wait is over")
     if setup.journal:
@@ -135,9 +133,6 @@ def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.CONFIGURE, rungs, "declares the rungs on which letters wait")
     yield name_flush(names)
     yield Need(Right.WRITE, escaped(names.inbox), "binds the queue to its exchange")
-    if names.shards > 1:
-        yield Need(Right.CONFIGURE, _shards(names), "declares the further inboxes")
-        yield Need(Right.WRITE, _shards(names), "binds the further inboxes to their exchanges")
     yield Need(Right.WRITE, escaped(names.fifo), "binds the queue to its exchange")
     yield Need(Right.READ, escaped(names.declared), "binds the inbox, so that consumers can declare deaths")
     yield Need(Right.WRITE, escaped(names.release), "binds the queue; letters leave rungs for it")
@@ -150,10 +145,6 @@ def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
 def name_flush(names: Names) -> Need:
     """Whoever makes quorum queues makes another one, for a moment."""
     return Need(Right.CONFIGURE, f"{escaped(names.flush(''))}[0-9a-f]+", "has names of new queues written to disk")
-
-
-def _shards(names: Names) -> str:
-    return rf"{escaped(names.inbox)}\.[0-9]+"
 
 
 def _locks(setup: Setup) -> Iterator[Need]:

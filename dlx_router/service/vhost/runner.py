@@ -41,7 +41,6 @@ from dlx_router.service.vhost.attention import Attention
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import Address, Addresses, reached
 from dlx_router.service.vhost.leadership import Leadership, lead
-from dlx_router.service.vhost.old_inboxes import OldInboxes
 from dlx_router.service.vhost.other_nodes import OtherNodes
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
@@ -129,10 +128,9 @@ class VhostRunner:
         self._attempts = Attempts(vhost, readiness)
         self._was_complete, self._was_there = False, remembered()  # all of ours was seen; what copies needed
         self._created = CreatedQueues()
-        own = (names.observe,) if observe else (*names.inboxes, names.release, names.fifo, names.retired)
+        own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
         others = OtherNodes(vhost, addresses, names, self._attempts)
         self._stalls = Stalls(vhost, names, own, metrics, self._session_readiness, elsewhere=others.answering)
-        self._old_inboxes = OldInboxes(vhost, names, management, self._session_readiness)
         self._key_gone = ""  # why
         self._router_id, self._reached = rules.router_id, False  # whether the broker answered
         compile_filter = partial(compiled, rule_of=lambda letter: rule_of(self.policy_of(letter)))
@@ -353,7 +351,6 @@ class VhostRunner:
             looks.append(("guard", watch))
             attention = Attention(self.vhost, self._session_readiness)
             looks.append(("attention", lambda: attention.watch(topology, policies)))
-            looks.append(("old inboxes", lambda: self._old_inboxes.watch(session, topology)))
         return looks
 
     async def _attended(self, session: Session) -> None:

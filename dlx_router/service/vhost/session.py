@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.answers import LinkError
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.management_words import ManagementError
 from dlx_router.broker.topology import Topology
@@ -228,7 +228,7 @@ class Session:
         names = self._names
         ours = [
             (release, names.release, Arrival.RELEASE, RELEASE_PREFETCH),
-            *((inbox, queue, Arrival.INBOX, self._limits.prefetch) for queue in names.inboxes),
+            (inbox, names.inbox, Arrival.INBOX, self._limits.prefetch),
             (inbox, names.fifo, Arrival.INBOX, 1),  # the next when this one is where it belongs
         ]
         for worker, queue, arrival, prefetch in ours:
@@ -306,26 +306,10 @@ class Session:
                 await asyncio.sleep(0)
         return frozenset(created)
 
-    async def take_too(self, queue: str) -> bool:
-        """Consume an inbox that INBOX_SHARDS does not name; False: not yet. ChannelClosed where that cannot be."""
-        if not self._attending or self.is_draining:
-            return False
-        if queue in self._own:
-            return True
-        self._own[queue] = self._workers[0], Arrival.INBOX, self._limits.prefetch
-        try:
-            await self._consume_own(queue)
-        except ChannelClosed:
-            self._own.pop(queue, None)
-            raise
-        return True
-
     def _consumer_lost(self, queue: str, error: Exception, unsettled: int) -> None:
         link = self.consumers.isolated.get(queue)
         if link is not None and not link.is_open and isinstance(error, LinkError) and error.is_crash:
             self.spawn(self._recover(queue, unsettled))
-        elif queue in self._names.unnamed_inboxes:  # somebody may delete it once it is empty
-            self._own.pop(queue, None)
         elif self._names.is_own(queue):
             self.trouble(f"consumer of {queue} lost: {error}")
         else:

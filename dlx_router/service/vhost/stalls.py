@@ -70,7 +70,7 @@ class Stalls:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._vhost, self._names, self._elsewhere, self._clock = vhost, names, elsewhere, clock
-        self._always, self._own = tuple(own), tuple(own)
+        self._own = tuple(own)
         self._metrics, self._readiness = metrics, readiness
         self._given_up_s = float("-inf")
         self._begin()
@@ -94,7 +94,6 @@ class Stalls:
             self._forget_depths()
 
     async def _look(self, session: Subscribed, topology: Topology) -> None:
-        self._know_own(session.consumers)
         asked = self._asked(session.consumers)
         try:
             async with asyncio.timeout(ANSWERS_S):
@@ -136,12 +135,6 @@ class Stalls:
         return self._clock() - self._given_up_s > AGAIN_S
 
     # -- which --------------------------------------------------------------------------------------------------
-
-    def _know_own(self, consumers: Consumers) -> None:
-        """Inboxes that are not named come and go."""
-        old = [queue for queue in self._names.unnamed_inboxes if consumers.get(queue) is not None]
-        self._forget_depths({*self._own} - {*self._always, *old})
-        self._own = (*self._always, *old)
 
     def _asked(self, consumers: Consumers) -> list[str]:
         """Our own, those that may stand still, and some of those that delivered nothing since the last look at them."""

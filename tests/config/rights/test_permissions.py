@@ -144,16 +144,6 @@ def test_a_key_file_makes_the_state_queue_unread_where_nobody_leads() -> None:
     assert may(leading, Right.CONFIGURE, "p.journal")
 
 
-def test_further_inboxes_are_in_the_rights_where_there_are_some_and_else_in_none() -> None:
-    single, four = (needed(PolicySet(()), (), Setup(Names("p", shards)), "/") for shards in (1, 4))
-    for right in Right:
-        assert not may(single, right, "p.inbox.1")
-        assert all(may(four, right, f"p.inbox.{number}") for number in (1, 3, 15)), "also what is not named any more"
-    never = needed(PolicySet(()), (), Setup(Names("p", 4), declare=False), "/")
-    assert may(never, Right.READ, "p.inbox.3")
-    assert not may(never, Right.CONFIGURE, "p.inbox.3")
-
-
 def test_attached_queues_are_read(tmp_path: Path) -> None:
     assert may(needed(PolicySet(()), ["old.failed"], AUTO, "/"), Right.READ, "old.failed")
 
