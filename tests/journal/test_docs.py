@@ -58,7 +58,7 @@ def test_every_field_is_one_that_some_event_has_and_every_event_has_no_other() -
         cause="loop", detail="text", rung_ms=100, refused="dlx", breaker="open", redrive_id="r", observed=True
     )
     full = event(died, ruling, extra=own, due_ms=1, draw=0.5, props=props(type=b"x"))
-    missing, leased = {"events", "from_ms", "to_ms"}, {"lease"}  # tests/leases/test_lease_events.py
+    missing, leased = {"events", "from_ms", "to_ms"}, {"lease"}  # tests/leases/test_events.py
     audited = {*json.loads(audit("r", "/", actor="ann", action="group.set", details={}, ts_ms=1))}
     assert {*full} | missing | audited | leased == {field.name for field in fields.FIELDS}
     assert missing <= {*map(str, re.findall(r'"(\w+)":', gap("r", "/", events=1, from_ms=1, to_ms=2).decode()))}
