@@ -13,7 +13,7 @@ def _tree(root: Path) -> Path:
         "dlx_router/a/x.py": 3,
         "dlx_router/a/b/y.py": 2,
         "dlx_router/z.py": 1,
-        "tests/t.py": 4,
+        str(Path("tests", "t.py")): 4,
     }.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
