@@ -76,7 +76,7 @@ class Router:
         return self
 
     def await_ready(self, within: float = 20) -> None:
-        """/readyz says 200; RouterEndedError at once if the process is gone."""
+        """/readyz says 200 and every source is consumed; RouterEndedError at once if the process is gone."""
 
         def ready() -> bool:
             if not self.running:
@@ -84,6 +84,7 @@ class Router:
                 raise RouterEndedError(message)
             status, text = self.ask("/readyz")
             assert status == 200, f"/readyz: {status} {text}\n{self.output[-2000:]}"
+            assert not self.metric("source_unattended"), text
             return True
 
         eventually(ready, within, every=0.05)
