@@ -135,7 +135,7 @@ IMPORTED: Final[list[tuple[str, str, Make, int, int, str, str]]] = [
     ("rabbitmq", "policy-of-nothing", text(DEFINITIONS % '{"name": "b", "definition": {"message-ttl": 5}}'), 1, 4, "policy b: pattern is missing", "export it again"),
     ("rabbitmq", "written-twice", text('{"policies": [], "policies": []}'), 1, 1, "'policies' is written twice", "export it again"),
     ("rabbitmq", "deep", text("[" * 200_000), 1, 1, "nested", "export it again"),
-    ("rabbitmq", "a-value-that-cannot-be", text(DEFINITIONS % '{"name": "b", "pattern": "x", "definition": {"message-ttl": -5}}'), 1, 1, "cannot have", "correct them"),
+    ("rabbitmq", "a-value-that-cannot-be", text(DEFINITIONS % '{"name": "b", "pattern": "x", "definition": {"message-ttl": -5}}'), 1, 4, "policy b: message-ttl", "correct it"),
     ("rabbitmq", "seventeen-megabytes", text(b" " * (17 << 20)), 1, 1, "16 MiB", "import it in parts"),
     ("rabbitmq", "loop", loop, 2, 1, "cannot be read", "name a path that can"),
     ("rabbitmq", "unreadable", unreadable, 2, 1, "cannot be read", "name a path that can"),

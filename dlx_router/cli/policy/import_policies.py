@@ -29,7 +29,6 @@ from dlx_router.core.policy import Policy
 from dlx_router.provisioning import definitions_import
 
 MOST_CHARS: Final = 600
-REFUSED: Final = "holds values that a policy cannot have; correct them first:"
 _AWS: Final = "what `aws sqs get-queue-attributes --attribute-names All` prints"
 _EXPECTED: Final[Mapping[str, str]] = {
     "rabbitmq": "what `rabbitmqctl export_definitions` writes", "sqs": _AWS, "yandex": _AWS,
@@ -41,7 +40,7 @@ class Rejected(Exception):
     """Values that our language refuses: each with the number of its policy."""
 
     def __init__(self, rows: Sequence[tuple[int, str]]) -> None:
-        super().__init__(REFUSED)
+        super().__init__()
         self.rows = rows
 
 
@@ -68,17 +67,16 @@ def run(path: Path, origin: StrEnum) -> int:
                 f"more than {MAX_BYTES >> 20} MiB; import it in parts", line=1
             )
         carried = _READERS[origin](data)
-        try:
-            text = _kept(carried, f"{path.name} ({origin})", prefix.names())
-        except Rejected as error:
-            lines = (lines_of(_JSON[origin], data) if origin in _JSON else carried.lines) or [0] * len(carried.policies)
-            named = [
-                f"  {path}:{lines[at] or 1}: policy {carried.policies[at]['name']}: {text}" for at, text in error.rows
-            ]
-            raise ImportRefused("\n".join([REFUSED, *named]), line=1) from None
+        text = _kept(carried, f"{path.name} ({origin})", prefix.names())
     except prefix.PrefixError as error:
         output.warn(error)
         return output.WRONG_USE
+    except Rejected as rejected:
+        lines = (lines_of(_JSON[origin], data) if origin in _JSON else carried.lines) or [0] * len(carried.policies)
+        for at, message in rejected.rows:
+            refusal = f"policy {carried.policies[at]['name']}: {message}"
+            output.warn(f"{path}:{lines[at] or 1}: {printable(refusal)[:MOST_CHARS]}; correct it, then import again")
+        return output.FINDINGS
     except ImportRefused as error:
         line = error.line or (line_of(_JSON[origin], data) if origin in _JSON else 1)
         first, *more = str(error).split("\n")
