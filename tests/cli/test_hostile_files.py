@@ -52,7 +52,7 @@ def unreadable(path: Path) -> None:
 # name, how it is made, exit code, line, what, what now
 LINTED: Final[list[tuple[str, Make, int, int, str, str]]] = [
     ("typo", text(HEAD + "    redelivery-dealy: 5s\n"), 1, 6, "redelivery-dealy", 'did you mean "redelivery-delay"?'),
-    ("key-of-another-system", text(HEAD + "    maxReceiveCount: 5\n"), 1, 6, "maxReceiveCount", '"max-delivery-attempts"'),
+    ("key-of-another-system", text(HEAD + "    maxReceiveCount: 5\n"), 1, 6, "maxReceiveCount", "max-delivery-attempts"),
     ("wrong-unit", text(HEAD + "    redelivery-delay: 5 min\n"), 1, 6, "5 min", '"5s"'),
     ("unit-of-sizes", text(HEAD + "    max-length-bytes: 5s\n"), 1, 6, "5s", '"10MiB"'),
     ("bad-regex", text("version: 1\npolicies:\n- {name: a, pattern: '(?<=a)b'}\n"), 1, 3, "pattern", "RE2"),

@@ -142,10 +142,7 @@ def auto_delete_source(arena: Target) -> None:
     _request(arena, "GET", f"/tasks/preview?queue={queue}&vhost={VHOST}")
     _request(arena, "POST", f"/queues/{queue}/receive", {"vhost": VHOST, "not_a_dead_letter_queue": True})
     arena.wait(0.5, 2.0)
-    for body in arena.scene.channel(lambda channel: [channel.basic_get(queue, auto_ack=True)[2] for _ in bodies]):
-        if body is not None:
-            arena.load.books.find(PARKING, body, "", redelivered=False)
-    arena.scene.channel(lambda channel: channel.queue_delete(queue))
+    _take_away(arena, queue)
 
 
 def poison_beside_leases(arena: Target) -> None:
@@ -166,17 +163,20 @@ def poison_beside_leases(arena: Target) -> None:
 
     def received() -> bool:
         status, answer = _request(arena, "POST", f"/queues/{leased}/receive", {**wanted, "max": FEW - len(leases)})
-        leases.extend(letter["handle"] for letter in answer["letters"]) if status == READY else None
+        if status == READY:
+            leases.extend(letter["handle"] for letter in answer["letters"])
+        else:
+            arena.note = f"receive answered {status} {str(answer)[:200]}"
         return len(leases) == FEW
 
-    if not soon(received, SEEN_S):
-        arena.note = f"{len(leases)} of {FEW} leases"
+    soon(received, SEEN_S)
     for _ in range(8):
         _request(arena, "POST", f"/queues/{poisoned}/receive", wanted)
     ended = [_request(arena, "POST", f"/leases/{handle}", {"action": "park"})[0] for handle in leases]
     if ended.count(READY) < len(leases):
         arena.violations.append(f"leases ended beside a poisoned queue: {ended}")
     arena.scene.channel(lambda channel: channel.queue_delete(poisoned))
+    _take_away(arena, leased)
 
 
 def slow_clients(arena: Target) -> None:
@@ -211,6 +211,18 @@ def _publish_bodies(
             _confirmed(channel, "", queue, body, fields, expiration)
 
     arena.scene.channel(act)
+
+
+def _take_away(arena: Target, queue: str) -> None:
+    """What is still in a queue of a fault's own is found; then the queue is deleted."""
+
+    def act(channel: Any) -> list[bytes]:
+        bodies = [channel.basic_get(queue, auto_ack=True)[2] for _ in range(_ready(channel, queue))]
+        channel.queue_delete(queue)
+        return bodies
+
+    for body in arena.scene.channel(act):
+        arena.load.books.find(PARKING, body, "", redelivered=False)
 
 
 def _request(arena: Target, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
