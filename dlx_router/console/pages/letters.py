@@ -142,8 +142,9 @@ def _edit_command(copy: dict[str, Any], place: str) -> str:
 
 def _timeline(copy: dict[str, Any]) -> list[dict[str, Any]]:
     """The journey, with what people noted on the way."""
-    noted = [{**comment, "kind": "noted"} for comment in copy.get("comments") or ()]
-    return sorted([*copy["journey"], *noted], key=lambda step: step["ts_ms"])
+    noted = [{**comment, "kind": "noted", "outcome": None} for comment in copy.get("comments") or ()]
+    steps = [{"outcome": None, **step} for step in copy["journey"]]
+    return sorted([*steps, *noted], key=lambda step: step["ts_ms"])
 
 
 def _value(raw: object) -> str:
