@@ -73,6 +73,8 @@ class Sources:
         """Attend them all from now on."""
         self._modes = Attach(self._session, self._version, letters, probe)
         self._refusals.listen(self._refusals_changed)
+        unattended, vhost = self._session.metrics.sources_unattended, self._session.vhost
+        unattended -= {key for key in unattended if key[0] == vhost}  # of attachments that went between two sessions
         self.renew(self._setting)
 
     def renew(self, setting: Setting) -> None:
