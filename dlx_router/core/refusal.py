@@ -165,7 +165,7 @@ class RefusalFacts(NamedTuple):
 
     @property
     def is_spent(self) -> bool:
-        """Whether the answer that has just come is its last refusal; a queue of ours is asked for ever."""
+        """Return True if this refusal is the last; internal queues are retried without limit."""
         return not self.stays_ours and self.refusals + 1 >= self.most
 
     @property

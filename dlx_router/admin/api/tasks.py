@@ -113,7 +113,7 @@ class Exported(BaseModel):
 
 
 class Preview(BaseModel):
-    """What a task would meet in a queue; no message is read. `unacked` null: nobody can say."""
+    """What a task would find in a queue; no message is read. `unacked` null: unknown."""
 
     queue: str
     messages: int
@@ -285,7 +285,7 @@ def _goes_back(task: Task) -> bool:
 
 
 async def _counted(given: Context, tasks: Sequence[Task]) -> dict[str, int]:
-    """By task; empty where no index can be asked: then nobody knows."""
+    """Return the counts by task; empty without an index, because they are unknown then."""
     if given.index is None or not tasks:
         return {}
     kept: dict[frozenset[str], tuple[float, dict[str, int]]] = given.extras.setdefault("came_back", {})

@@ -279,7 +279,7 @@ class LeaseTerm:
             raise NotLeader("the journal has it, but the broker was lost as the letter was acked; it is parked later")
 
     async def _park_redelivered(self, lease: Lease[HeldLetter]) -> None:
-        """Park a letter that looks like one that a lease removed; it may be an equal one that nobody received."""
+        """Park a letter that looks like one that a lease removed; it may be an equal one that was never received."""
         is_parked = False
         try:
             ending = await remove(lease, Ended.PARKED, self._context, await self._connections.publishing())
