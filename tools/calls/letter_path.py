@@ -129,6 +129,7 @@ class _Link:
     blocked: Final = False
 
     def __init__(self) -> None:
+        self.closed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._channels: dict[int, Any] = {}
         self._published: Counter[int] = Counter()
         self._confirmed: Counter[int] = Counter()

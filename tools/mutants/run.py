@@ -29,7 +29,7 @@ from tools.mutants.table import MUTANTS, Mutant, MutantError
 ROOT: Final = Path(__file__).parents[2]
 COPIED: Final = ("dlx_router", "tests", "tools", "pyproject.toml")
 AT_ONCE: Final = 2
-TEST_S: Final = 20
+TEST_S: Final = 120
 SOME_FAILED: Final = 1  # pytest's exit code; 2 and more: nothing was tested
 
 
