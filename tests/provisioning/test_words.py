@@ -79,22 +79,23 @@ def test_apply_and_destroy_ask_at_a_terminal_and_only_there(commands: Commands) 
 
 
 @pytest.mark.usefixtures("newest")
-def test_whoever_thought_about_a_plan_for_long_is_asked_about_the_plan_of_now(commands: Commands) -> None:
-    """What was done was the plan of before the question."""
-    commands.declare("orders.new", queue_type="quorum")
+def test_apply_asks_again_if_the_plan_changed_during_the_question(commands: Commands, amqp: Client) -> None:
+    """The first answer was for another plan."""
     argv, variables = commands.typed("apply")
     ours, theirs = pty.openpty()
     with subprocess.Popen(argv, env=variables, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True) as running:
         os.close(theirs)
         first = read_question(ours)
-        commands.vhost.policy("theirs", "^orders", {"max-length": 7}, priority=3)
+        amqp.exchange("dlx-router.return")
         os.write(ours, b"y\n")
         second = read_question(ours)
         os.write(ours, b"n\n")
         code = running.wait(60)
     os.close(ours)
-    assert ("max-length: 7" in first, "max-length: 7" in second, code) == (False, True, 1), first + second
-    assert {*commands.policies()} == {"theirs"}
+    assert ("exchange dlx-router.return" in first, "exchange dlx-router.return" in second, code) == (True, False, 1), (
+        first + second
+    )
+    assert commands.policies() == {}
 
 
 def read_question(terminal: int) -> str:
