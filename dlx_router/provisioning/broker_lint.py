@@ -28,6 +28,7 @@ from dlx_router.provisioning.routing import Routes
 from dlx_router.provisioning.uncaught_queues import uncaught
 
 DEFAULT_EXCHANGE: Final = "amq.default"
+EXAMPLES: Final = 3
 MANY_QUEUES: Final = 100  # nobody has thought of each of them
 SPREADING: Final = frozenset({"fanout", "headers"})
 
@@ -69,6 +70,7 @@ class Checks:
                 elif policy is not None:
                     findings.update(self._of_target(policy, queue, reason))
         findings.update(self._of_discards(dropping))
+        findings.update(self._of_wide_policies())
         findings.update(self._of_streams())
         findings.update(self._of_rules())
         findings.update(self._of_delays())
@@ -178,6 +180,23 @@ class Checks:
                 some = ", ".join(map(shown, sorted(queues)[:3]))
                 message = f"discard: true drops what dies in {len(queues)} queues ({some} …); {selector_scope.NARROW}"
                 yield selector_scope.dropped(source, message)
+
+    def _of_wide_policies(self) -> Iterator[Finding]:
+        """Policies that select every queue, where they are the only ones that select some."""
+        here = [policy for policy in self._policies.policies if policy.vhost in {None, self._snapshot.vhost}]
+        wide = [policy for policy in here if selector_scope.is_wide(policy.selector)]
+        narrow = [policy.selector for policy in here if policy not in wide]
+        names = sorted(queue.name for queue in self._desired.attended)
+        alone = [name for name in names if not any(selector.fits(name) for selector in narrow)]
+        for policy in wide if alone else []:
+            some = ", ".join(map(shown, alone[:EXAMPLES])) + (" …" if len(alone) > EXAMPLES else "")
+            yield at(
+                policy.source,
+                codes.EVERY_QUEUE,
+                f"policy {shown(policy.name)}, {selector_scope.written(policy.selector)}, selects every queue of vhost "
+                f"{shown(self._snapshot.vhost)}, also those to come; no other policy selects {len(alone)} of them "
+                f"({some}); name the queues that are yours by queue: or a longer match:",
+            )
 
     # -- what a source is -----------------------------------------------------------------------------------------
 

@@ -154,3 +154,23 @@ def test_a_plan_objects_to_no_queue_that_the_router_declared() -> None:
     stands = tuple(Standing(queue.name, str(queue.arguments["x-queue-type"]), queue.arguments) for queue in ours)
     planned = plan(PolicySet(()), Snapshot("/", (4, 3), stands), names, frozenset())
     assert planned.conflicts == ()
+
+
+WIDE: Final = [
+    (["  - {name: all, match: '#'}"], ['2 of them ("orders", "q")']),
+    (["  - {name: all, pattern: '.*'}"], ["2 of them"]),
+    (["  - {name: all, match: '#'}", "  - {name: a, queue: q}"], ['1 of them ("orders")']),
+    (["  - {name: all, match: '#'}", "  - {name: a, pattern: '^(q|orders)$'}"], []),
+    (["  - {name: all, vhost: other, match: '#'}"], []),
+    (["  - {name: a, match: 'orders.#'}"], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("policies", "texts"), WIDE)
+def test_a_policy_for_every_queue_is_warned_of_if_it_alone_selects_some(
+    tmp_path: Path, policies: list[str], texts: list[str]
+) -> None:
+    queues = (Standing("q", "classic"), Standing("orders", "classic"))
+    found = [text for code, text in findings_of(tmp_path, "\n".join(policies), *queues) if code == "DLX219"]
+    assert len(found) == len(texts)
+    assert all(text in message for text, message in zip(texts, found, strict=True))
