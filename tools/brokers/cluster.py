@@ -13,8 +13,8 @@ from typing import Final
 from tools.brokers.node import PRIVATE_MOUNTS, Node, free_port
 from tools.brokers.programs import BrokerError, Program
 
-_JOIN_S: Final = 60
-_EPMD_S: Final = 10
+_JOIN_S: Final = 300
+_EPMD_S: Final = 60
 
 
 class Cluster:

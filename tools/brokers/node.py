@@ -32,8 +32,9 @@ from tools.brokers.node_files import MARK, Certificates, environment, write, wri
 from tools.brokers.programs import BrokerError, Program
 
 PLUGINS: Final = ("rabbitmq_management", "rabbitmq_shovel")
-START_S: Final = 60
-STOP_S: Final = 30
+START_S: Final = 180
+STOP_S: Final = 60
+CONTROL_S: Final = 300
 PRIVATE_MOUNTS: Final = ("unshare", "--mount", "--propagation", "private")
 _HERE: Final = "/mnt"  # where a program under another root sees its work folder
 
@@ -188,7 +189,10 @@ class Node:
     def rabbitmqctl(self, *args: str) -> str:
         """What `rabbitmqctl -q ARGS` prints; BrokerError with its output if it fails."""
         argv = self._argv(str(self.program.sbin / "rabbitmqctl"), "-q", *args)
-        done = subprocess.run(argv, env=self._env, capture_output=True, text=True, timeout=60, check=False)
+        try:
+            done = subprocess.run(argv, env=self._env, capture_output=True, text=True, timeout=CONTROL_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise BrokerError(f"rabbitmqctl {' '.join(args)} did not end within {CONTROL_S} s") from error
         if done.returncode:
             message = f"rabbitmqctl {' '.join(args)} failed ({done.returncode}): {done.stdout}{done.stderr}"
             raise BrokerError(message)

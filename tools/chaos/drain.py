@@ -13,10 +13,11 @@ from tools.chaos.load import Load
 from tools.chaos.report import Report
 from tools.chaos.testbed import Scene, soon
 
-DRAIN_S: Final = 420.0
+DRAIN_S: Final = 1200.0
 RESTING: Final = 6  # looks, half a second apart
-GIVEN_UP: Final = 60  # looks: what is not found by then lies nowhere
+GIVEN_UP: Final = 240  # looks: what is not found by then lies nowhere
 LOOK_S: Final = 0.5
+STOP_S: Final = 300.0
 SHOWN: Final = 4000  # characters; the file has all
 
 
@@ -34,7 +35,7 @@ def drain(scene: Scene, load: Load, report: Report) -> None:
     started = time.monotonic()
     revive(scene, report)
     load.stop_publishing()
-    soon(lambda: not load.unconfirmed, 30)
+    soon(lambda: not load.unconfirmed, 300)
     rests: list[tuple[int, int]] = []
 
     def at_rest() -> bool:
@@ -45,7 +46,7 @@ def drain(scene: Scene, load: Load, report: Report) -> None:
         report.violations.append(f"not at rest after {DRAIN_S:g} s")
     report.drained_s = time.monotonic() - started
     for at, router in enumerate(scene.routers):
-        if not router.running or router.stop() != 0:
+        if not router.running or router.stop(STOP_S) != 0:
             report.violations.append(f"router {at} did not drain: exit {router.exit_code}")
     _sweep(scene, load.books)
     if nowhere := load.books.nowhere():

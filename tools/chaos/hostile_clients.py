@@ -28,7 +28,7 @@ from tools.chaos.testbed import INBOX, OURS_ALONE, VHOST, Scene, soon
 STATE: Final = OURS_ALONE[0]
 SECRET: Final = "chaos.secret"
 READY: Final = 200
-SEEN_S: Final = 30.0
+SEEN_S: Final = 300.0
 SLOW_CLIENTS: Final = 150
 MESSAGES: Final = 40
 FEW: Final = 5
@@ -67,7 +67,7 @@ def own_queue_full(arena: Target) -> None:
 def foreign_own_queue(arena: Target) -> None:
     """Parking as somebody else declared it, before the routers start: they must not use it."""
     for router in arena.scene.routers:
-        router.stop()
+        router.stop(SEEN_S)
     soon(lambda: not arena.scene.depths().get(PARKING), SEEN_S)
     arena.load.hold(PARKING)
     arena.scene.channel(lambda channel: _declared_anew(channel, {"x-max-length": 5}))
@@ -75,7 +75,7 @@ def foreign_own_queue(arena: Target) -> None:
         arena.router.start(wait=False)
         if not soon(lambda: PARKING in arena.router.ask("/readyz")[1], SEEN_S):
             arena.violations.append("nobody said that parking is not as the router declares it")
-        arena.router.stop()
+        arena.router.stop(SEEN_S)
     finally:
         arena.scene.channel(lambda channel: channel.queue_delete(PARKING, if_empty=False))
         arena.load.release(PARKING)
@@ -158,18 +158,18 @@ def poison_beside_leases(arena: Target) -> None:
         broker = SimpleNamespace(version=arena.scene.node.version)
         with Native(cast("Vhost", SimpleNamespace(broker=broker, amqp_url=arena.scene.url, name=VHOST))) as native:
             native.publish(poisoned, [{"properties": {"id": uuid4()}}])
-    wanted = {"vhost": VHOST, "max": FEW, "visibility": "90s", "not_a_dead_letter_queue": True}
+    wanted = {"vhost": VHOST, "max": FEW, "visibility": "300s", "not_a_dead_letter_queue": True}
     leases: list[str] = []
 
     def received() -> bool:
         status, answer = _request(arena, "POST", f"/queues/{leased}/receive", {**wanted, "max": FEW - len(leases)})
         if status == READY:
             leases.extend(letter["handle"] for letter in answer["letters"])
-        else:
-            arena.note = f"receive answered {status} {str(answer)[:200]}"
+        arena.note = f"{len(leases)} leases; {status} {'' if status == READY else str(answer)[:200]}"
         return len(leases) == FEW
 
-    soon(received, SEEN_S)
+    if not soon(received, SEEN_S):
+        arena.violations.append(f"no leases of {FEW} messages within {SEEN_S:g} s: {arena.note}")
     for _ in range(8):
         _request(arena, "POST", f"/queues/{poisoned}/receive", wanted)
     ended = [_request(arena, "POST", f"/leases/{handle}", {"action": "park"})[0] for handle in leases]
@@ -229,7 +229,7 @@ def _request(arena: Target, method: str, path: str, body: dict[str, Any] | None 
     """Status and answer of the replica whose turn it is; 0 where it does not answer."""
     url = f"http://127.0.0.1:{arena.router.port}/api/v1{path}"
     try:
-        answer = httpx.request(method, url, json=body, timeout=40, trust_env=False)
+        answer = httpx.request(method, url, json=body, timeout=SEEN_S, trust_env=False)
         return answer.status_code, answer.json()
     except (httpx.HTTPError, ValueError) as error:
         return 0, str(error)

@@ -19,7 +19,7 @@ from tools.chaos.testbed import INBOX, VHOST, Scene, soon, tuned
 
 ROUTERS: Final = 2
 RATE: Final = 300.0
-SETTLED_S: Final = 60.0
+SETTLED_S: Final = 300.0
 KINDS: Final = {"leader killed": Node.kill, "leader stopped": Node.stop}
 
 

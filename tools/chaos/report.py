@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tools.chaos.accounting import Verdict
 from tools.chaos.faults import KINDS, TAKEOVER_S, Fault
+from tools.chaos.schedule import FLOWS_S
 
 INTRO: Final = """# Reliability
 
@@ -46,7 +47,9 @@ class Report:
     def broken(self) -> list[str]:
         """Every law that does not hold."""
         stuck = [
-            f"no letter flowed within a minute after: {fault}" for fault in self.faults if fault.recovered_s is None
+            f"no letter flowed within {FLOWS_S:g} s after: {fault}"
+            for fault in self.faults
+            if fault.recovered_s is None
         ]
         late = [
             f"a dead replica was not taken over in {TAKEOVER_S:g} s: {fault}" for fault in self.faults if _late(fault)

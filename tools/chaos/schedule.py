@@ -9,7 +9,7 @@ from tools.chaos.faults import KINDS, Arena, Fault
 from tools.chaos.load import Load
 from tools.chaos.testbed import soon
 
-FLOWS_S: Final = 60.0
+FLOWS_S: Final = 300.0
 NEEDS_SEVERAL: Final = {"replica killed", "leader paused"}
 
 

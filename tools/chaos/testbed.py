@@ -29,6 +29,7 @@ INBOX: Final = "dlx-router.inbox"
 OURS_ALONE: Final = ("dlx-router.state", "dlx-router.journal")
 CLOCK_FOLDER: Final = Path(__file__).parent / "clock"
 PREFETCH: Final = 200
+ANSWER_S: Final = 300.0
 HALF_AN_HOUR_MS: Final = 1_800_000
 EVERYTHING: Final = {"configure": ".*", "write": ".*", "read": ".*"}
 POLICIES: Final = """
@@ -83,7 +84,7 @@ class Scene:
         self._password = secrets.token_hex(8)
         self.node = self.open_broker(program)
         try:
-            self.api = httpx.Client(base_url=f"{self.node.management_url}/api/", timeout=30, trust_env=False)
+            self.api = httpx.Client(base_url=f"{self.node.management_url}/api/", timeout=ANSWER_S, trust_env=False)
             self._set_up()
         except BaseException:
             self.close_broker()
@@ -145,7 +146,9 @@ class Scene:
 
     def channel(self, act: Callable[[Any], T]) -> T:
         """Do something on a channel of a short connection."""
-        with pika.BlockingConnection(pika.URLParameters(self.url)) as link:
+        parameters = pika.URLParameters(self.url)
+        parameters.socket_timeout = parameters.stack_timeout = ANSWER_S
+        with pika.BlockingConnection(parameters) as link:
             return act(link.channel())
 
     def close_connections(self) -> int:
@@ -159,7 +162,7 @@ class Scene:
                 closed.add(name)
             return bool(closed)
 
-        soon(look, 5)
+        soon(look, 30)
         return len(closed)
 
     def queues(self) -> list[str]:
@@ -195,7 +198,7 @@ class Scene:
             names = {consumer["queue"]["name"] for consumer in ours}
             return sum(consumer["prefetch_count"] for consumer in ours) // len(self.routers) if INBOX in names else 0
 
-        return soon(look, 20)
+        return soon(look, ANSWER_S)
 
     # -- the routers ----------------------------------------------------------------------------------------------
 
@@ -211,7 +214,7 @@ class Scene:
                 amqp_url=url, management_url=management, policies=self.folder / "policies", log=log, env=env
             )
             self.routers.append(router)
-            router.start(within=60)
+            router.start(within=ANSWER_S)
 
     def hosts(self) -> str:
         """Where the next router connects to, as its URL says it."""
