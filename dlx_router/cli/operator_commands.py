@@ -185,7 +185,7 @@ def _meant(
     """Which letters, as the API has it. What narrows and is empty is refused: a script's variable is, and means all."""
     for option, value in (("--filter", filter_), ("--group", group), *(("--id", letter) for letter in ids or ())):
         if value is not None and not value.strip():
-            raise typer.BadParameter("is empty; leave it out where all letters are meant", param_hint=option)
+            raise typer.BadParameter("is empty; leave it out to select all letters", param_hint=option)
     given = {"queue": queue, "filter": filter_, "group": group, "ids": ids, "limit": limit}
     return {name: value for name, value in given.items() if value}
 

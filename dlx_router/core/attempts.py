@@ -103,5 +103,5 @@ def why_parked(letter: Mapping[str, Any], journey: Sequence[Mapping[str, Any]]) 
     target = (last["refused"] if last is not None else None) or "its target"
     words = {"queue": letter["failed_queue"], "target": target, "policy": letter["policy"] or "that decided"}
     cause = (letter["cause"] or "").partition(":")[0]
-    why, resolve = _PARKED.get(cause, (cause or "nobody said why", _SEND_BACK.removeprefix("then ")))
+    why, resolve = _PARKED.get(cause, (cause or "the journal names no cause", _SEND_BACK.removeprefix("then ")))
     return {"why": why.format(**words), "resolve": resolve.format(**words).removeprefix("then ")}

@@ -1,4 +1,4 @@
-"""RabbitMQ policies of people on queues of ours. RabbitMQ applies one policy to a queue, so such a one is a conflict.
+"""Foreign RabbitMQ policies on attended queues. RabbitMQ applies one policy to a queue, so each is a conflict.
 
 No key of it is copied: whoever made it changes it, and nobody else. One that leads to our inbox by itself, from above
 our policies, is none: its queues are caught.
@@ -23,7 +23,7 @@ _SHOWN: Final = 5
 def conflicts(
     want: Desired, policies: PolicySet, foreign: Sequence[Rule], snapshot: Snapshot, names: Names
 ) -> Iterator[str]:
-    """What to say of each that is, or may be, on the same queues as a policy of ours."""
+    """What to say of each that is, or may be, on the same queues as one of the router's policies."""
     top = max((policy.rule.priority for policy in want.policies[1:]), default=0)
     here = [policy for policy in policies.policies if policy.vhost in {None, snapshot.vhost}]
     for rule in foreign if want.is_catching else ():

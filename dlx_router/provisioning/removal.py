@@ -1,4 +1,4 @@
-"""Removing: what of ours stands in a vhost, what keeps it from being removed, and the ways to it closed in order.
+"""Removing: what the router has in a vhost, what keeps it from being removed, and the ways to it closed in order.
 
 Nothing goes with its queue: `destroy` removes what leads to a queue first, and counts again before the queue goes. What
 does not exist any more is no error, so the command can be killed and run again.
@@ -24,7 +24,7 @@ Count = Callable[[Sequence[str]], Awaitable[Counts]]
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What of ours stands in a vhost, and what keeps it from being removed."""
+    """What the router has in a vhost, and what keeps it from being removed."""
 
     vhost: str
     policies: tuple[str, ...]
@@ -33,7 +33,7 @@ class Remains:
     blockers: tuple[str, ...]
     kept: tuple[str, ...]
     ledger: bool
-    inlets: tuple[Bound, ...] = ()  # by which clients publish to queues of ours: delayed exchanges
+    inlets: tuple[Bound, ...] = ()  # by which clients publish to internal queues: delayed exchanges
     delayed: tuple[str, ...] = ()  # of the exchanges those that clients publish to
     passing: int = 0  # how many of the blockers may go by themselves: consumers, deaths on their way, old counts
 
@@ -44,7 +44,7 @@ class Remains:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of ours stands."""
+        """Whether the router has nothing there."""
         return not (self.policies or self.exchanges or self.queues or self.ledger)
 
     def as_row(self) -> Mapping[str, Any]:
@@ -251,7 +251,7 @@ async def close_inlets(api: Administration, remains: Remains, names: Names) -> N
 
 
 async def remove_exchanges(api: Administration, remains: Remains) -> None:
-    """By no exchange of ours anything comes any more: what is counted from now on is all."""
+    """Delete the exchanges of the router; afterwards nothing arrives, and counts are final."""
     for name in remains.exchanges:
         await api.remove(("exchanges", remains.vhost, name))
 

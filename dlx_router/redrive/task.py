@@ -64,7 +64,7 @@ _CHANGES: Final[Mapping[State, frozenset[State]]] = {
 
 def _given(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
     if not value:
-        raise ValueError("it is empty, and all letters would be meant; leave it out, or name some")
+        raise ValueError("it is empty; leave it out to select all letters, or name some")
     return value
 
 

@@ -157,7 +157,7 @@ class Sender:
             if port == self.own_port and _is_own(address):
                 raise AddressRefused(f"{host} leads to {address}, port {port}: that is this router; nothing was sent")
             if why := refusal(address, endpoint.allowed):
-                advice = "name its network in allow-addresses if it is meant"
+                advice = "name its network in allow-addresses to permit it"
                 raise AddressRefused(f"{host} leads to {address}, {why}; nothing was sent; {advice}")
         return addresses
 

@@ -18,7 +18,7 @@ _EMQ: Final = frozenset({"queueName", "redrivePolicy", "dlqName", "maxReceiveTim
 _SECONDS: Final = "s"
 _WHY: Final = {
     "MessageRetentionPeriod": "is the age at which messages are deleted; RabbitMQ's message-ttl would let them die as "
-    "expired instead: write it if that is meant",
+    "expired instead: write it if you want that",
     "DelaySeconds": "delays every message before its first delivery; the router delays only what failed",
     "ReceiveMessageWaitTimeSeconds": "is long polling; RabbitMQ pushes",
     "ContentBasedDeduplication": "RabbitMQ has no deduplication",

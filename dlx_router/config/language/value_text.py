@@ -27,7 +27,7 @@ class KeyRow(NamedTuple):
 class Explanation(NamedTuple):
     """What holds for a queue. `policies`: those that contribute, the first wins; empty: none selects it.
 
-    `left_out`: policies for one type of queues that would contribute, where nobody said the queue's type.
+    `left_out`: policies for one type of queues that would contribute, if the queue's type is not given.
     """
 
     policies: tuple[str, ...]
@@ -73,7 +73,7 @@ def set_by(setting: Setting) -> str:
 
 
 def left_out_text(policy: Policy) -> str:
-    """A policy for one type of queues that is not judged, because nobody said the queue's type."""
+    """A policy for one type of queues that is not judged, because the queue's type is not given."""
     return f"policy {policy.name} ({policy.source}) is for {policy.queue_type} queues only"
 
 

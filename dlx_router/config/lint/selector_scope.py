@@ -28,7 +28,7 @@ def findings_of(policies: PolicySet) -> Iterator[Finding]:
 
 
 def exact_hint(selector: Selector) -> str:
-    """What to write where `queue:` seems to be meant as a pattern."""
+    """What to write if the text of `queue:` looks like a pattern."""
     is_pattern = selector.kind is SelectorKind.QUEUE and {"*", "#"} & {*selector.text.split(".")}
     return f"; for a pattern write match: {shown(selector.text)}" if is_pattern else ""
 
@@ -50,7 +50,7 @@ def is_wide(selector: Selector) -> bool:
 
 
 def dropped(source: Source, message: str) -> Finding:
-    """A discard that drops more than somebody may have meant."""
+    """A discard that drops letters of many queues."""
     return Finding(source.file, source.line, WIDE_DISCARD, Severity.WARNING, message)
 
 

@@ -287,7 +287,7 @@ def _see_reachable(parts: SplitResult, allowed: tuple[Network, ...], node: Node,
     except ValueError:
         return
     if why := refusal(address, allowed):
-        message = f"leads to {why}, where only this machine may get; name its network in allow-addresses if it is meant"
+        message = f"leads to {why}, where only this machine may get; name its network in allow-addresses to permit it"
         report.error(BAD_VALUE, node.line, f"url: {message}")
 
 

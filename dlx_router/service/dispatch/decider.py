@@ -307,7 +307,7 @@ class Decider:
                 self._metrics.missing_headers += decision.missing_headers
                 self._place(job, publication.to_relayed(decision, record))
             case Park():
-                if letter.reason == UNKNOWN:  # it was alive, in a relay: what somebody wrote on it is no death of ours
+                if letter.reason == UNKNOWN:  # it was alive, in a relay: its x-death is no death here
                     record = replace(record, deaths=())
                 self._place(job, publication.to_parking(letter, record, job.in_force.rules.names.parking))
         name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
@@ -343,7 +343,7 @@ class Decider:
             unsent_ms=unsent_ms,
             refusals=job.letter.refusals + job.refusals,
         )
-        job.refusals = 0  # it goes to a queue of ours now
+        job.refusals = 0  # it goes to an internal queue now
         self.apply(job, decision, now)
 
     @staticmethod

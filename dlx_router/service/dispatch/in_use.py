@@ -2,9 +2,9 @@
 
 `queue.delete` with if-empty and if-unused is not atomic for publishers: what was routed to the queue between that look
 and the end of its process is confirmed, because its queue is gone, and lost. So no router may delete a queue that it or
-another one publishes to. Who publishes is a consumer of the queue's lock, an empty queue of ours, from before the first
-publish until after the last confirm; who deletes is its exclusive consumer. Consuming is a call, answered by the queue,
-so the broker sees to it that there is either any number of the former or one of the latter.
+another one publishes to. Who publishes is a consumer of the queue's lock, an empty internal queue, from before the
+first publish until after the last confirm; who deletes is its exclusive consumer. Consuming is a call, answered by the
+queue, so the broker sees to it that there is either any number of the former or one of the latter.
 
 The lock is held on the connection that publishes: where that is lost so is every confirm, and the letter is delivered
 again. The lock's queue deletes itself with its last consumer.
@@ -63,7 +63,7 @@ class InUse:
         self._others.add(queue)
 
     async def release(self, queue: str) -> None:
-        """Nothing of ours is on its way to the queue any more, and nothing will be before the next `hold`."""
+        """No copy of this router is on its way to the queue, and none will be before the next `hold`."""
         self._others.discard(queue)
         for name in [queue] if self._others else [queue, OTHERS]:
             lock = self._held.pop(name, None)
@@ -73,7 +73,7 @@ class InUse:
     async def delete(self, queue: str) -> None:
         """Delete it where it is empty and unused, and no router publishes there. Busy: it stays. LinkError.
 
-        Returns too where it is gone already. Nothing of ours may be on its way to it.
+        Returns too where it is gone already. No copy of this router may be on its way to it.
         """
         await self.release(queue)
         locks: list[_Lock] = []

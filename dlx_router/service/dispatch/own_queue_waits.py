@@ -95,7 +95,7 @@ class OwnQueueWaits:
         return sum(kept.held_bytes for kept in self._kept.values())
 
     def refused(self, job: Job) -> str:
-        """Why the queue of ours that it goes to refused others; "" where it did not."""
+        """Why the internal queue that it goes to refused others; "" where it did not."""
         queues = self._owner.provision.refusals.queues
         queue = job.own_queue(self._places[job.consumer].names) if queues else None
         return "" if queue is None else queues.get(queue, "")

@@ -147,7 +147,7 @@ class RefusingQueues:
         self._notify()
 
     def stuck(self, queue: str, why: str) -> None:
-        """A letter in a queue of ours can neither be published nor rejected: it might not be caught."""
+        """A letter in an internal queue can neither be published nor rejected: it might not be caught."""
         self._readiness.set(
             f"stuck {self._vhost}/{queue}",
             f"queue {queue!r} in vhost {self._vhost!r}: a letter cannot be published ({why}), and is not rejected "

@@ -30,7 +30,7 @@ class HeadInOrder(NamedTuple):
 
 
 class KnownTargets:
-    """Of one worker; silent targets and queues of ours are known to all workers of a session."""
+    """Of one worker; silent targets and internal queues are known to all workers of a session."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner

@@ -29,7 +29,7 @@ from dlx_router.wire import frames
 class Heard(NamedTuple):
     """Whom what is heard of a job is told: it arrived; what is next after an answer; and do it.
 
-    `refused`: why the queue of ours that it goes to refused others, "" where it did not.
+    `refused`: why the internal queue that it goes to refused others, "" where it did not.
     """
 
     arrived: Callable[[list[Job]], None]

@@ -15,14 +15,14 @@ What the broker's answers lead to, in short; core/refusal is the table:
     returned, 404, 403        held on the ladder for UNROUTABLE_GRACE, then parked
     nothing in time           held; the target is asked by one letter at a time until it answers
     channel closed            each that was in doubt alone: the culprit is held, parked or quarantined
-    any of it, a queue of ours   kept unacked and asked again: never a drop, never parked
+    any of it, an internal queue kept unacked and asked again: never a drop, never parked
     any of it, in order       tried again each second; what lives in a relay goes back to its place
 
 Rules for whoever edits this file:
 1. A source is settled in settler.py and nowhere else, and that is called after a confirm without return.
-2. What a target can fail never shares a channel with what goes to a queue of ours: a channel that closes leaves doubt.
+2. What a target can fail never shares a channel with what goes to an internal queue: a closed channel leaves doubt.
 3. Every job ends there, settled or `gone` (its consumer was lost; the broker still has the letter).
-4. What a queue of ours refuses is kept and tried again: ending the session would return it. Never a drop.
+4. What an internal queue refuses is kept and tried again: ending the session would return it. Never a drop.
 """
 
 import asyncio

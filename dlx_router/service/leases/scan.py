@@ -78,7 +78,7 @@ class KnownQueues:
         facts = await self._context.reads.admit(self._context.topology, queue)
         limits = limits_in(queue, facts, version, self._broker_ms)
         if not knowing and (reason := await living(self._context, queue)):
-            raise TaskError(f"{reason}; what lies there may be living messages. If that is meant: {KNOWING}")
+            raise TaskError(f"{reason}; what lies there may be living messages; to lease them anyway: {KNOWING}")
         if len(self._known) >= MAX_QUEUES:
             self._known.clear()
         self._known[queue] = time.monotonic() + FRESH_S, limits, not knowing

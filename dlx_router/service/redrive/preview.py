@@ -61,7 +61,7 @@ async def see_to_letters(context: TaskContext, spec: Spec) -> None:
     if why:
         raise TaskError(
             f"{why}; what lies there may be living messages. Nothing was done. A task takes letters only, and leaves "
-            f"what never died, but holds all of it while it looks; if that is meant: {KNOWING}"
+            f"what never died, but holds all of it while it looks; to do it anyway: {KNOWING}"
         )
 
 
