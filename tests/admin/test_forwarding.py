@@ -79,6 +79,17 @@ async def test_however_many_wrong_tokens_come_from_an_address_a_right_one_is_let
         assert (await replica.ask("GET", "/echo/a"))[0] == 200
 
 
+async def test_a_caller_that_asks_too_often_is_refused_for_a_second(pair: tuple[Replica, Replica]) -> None:
+    replica, _ = pair
+    replica.context.per_second = 0.001
+    answers = [await replica.ask("GET", "/echo/a") for _ in range(replica.context.burst + 1)]
+    assert [status for status, _ in answers] == [200] * replica.context.burst + [429]
+    assert answers[-1][1]["error"] == "too many requests"
+    assert (await replica.ask("GET", "/echo/a", ANN))[0] == 200, "others have requests of their own"
+    replica.context.per_second = 1e9
+    assert (await replica.ask("GET", "/echo/a"))[0] == 200
+
+
 async def test_no_token_and_no_header_of_a_person_is_handed_on(pair: tuple[Replica, Replica], network: Network) -> None:
     _, second = pair
     secret = {"cookie": "session=secret", "x-forwarded-for": "10.9.9.9", "dlx-router-mac": "smuggled", "te": "secret"}

@@ -151,16 +151,6 @@ def test_a_page_in_a_browser_cannot_use_the_api_of_this_machine(desk: Desk) -> N
 
 
 @pytest.mark.usefixtures("newest")
-def test_too_many_requests_are_told_to_wait(desk: Desk) -> None:
-    with httpx.Client(trust_env=False, verify=NO_TLS, timeout=60) as client:
-        url = f"http://127.0.0.1:{desk.router.port}/api/v1/nothing"
-        answers = (client.get(url) for _ in range(2000))
-        slow = next((answer for answer in answers if answer.status_code == 429), None)
-    assert slow is not None
-    assert slow.headers["retry-after"] == "1"
-
-
-@pytest.mark.usefixtures("newest")
 def test_without_an_index_the_api_says_so_and_answers_the_rest(start_router: Callable[..., Router]) -> None:
     router = start_router(POLICIES)
     status, text = router.ask("/api/v1/letters")

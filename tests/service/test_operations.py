@@ -93,7 +93,7 @@ def test_sigterm_finishes_what_is_in_flight_and_ends_with_0(amqp: Client, start_
     with frozen(router):
         pour(amqp, "work.a", [str(number) for number in range(3000)])
         router.signal(SIGTERM)
-    eventually(lambda: not router.running, within=40)  # a second signal would force the end
+    eventually(lambda: not router.running, within=120)  # a second signal would force the end
     assert router.exit_code == 0
     eventually(lambda: amqp.depth("arrived") + amqp.depth(INBOX) >= 3000)  # the broker still returns what had no ack
     arrived = {letter.body for letter in take_many(amqp, "arrived", amqp.depth("arrived"))}
@@ -115,15 +115,15 @@ def test_sigint_ends_with_130(start_router: Start) -> None:
 def test_a_second_signal_forces_the_end_and_loses_nothing(private: Vhost, start_router: Start) -> None:
     with Client(private.amqp_url) as amqp, _memory_alarm(private) as alarm:
         _scene(amqp)
-        router = start_router(POLICY, **_on(private), DRAIN_SECONDS="60")
+        router = start_router(POLICY, **_on(private), DRAIN_SECONDS="600", HEARTBEAT="300")
         with frozen(router):
             pour(amqp, "work.a", [str(number) for number in range(100)])
             alarm()
-        eventually(lambda: router.metric("in_flight") > 0)
+        eventually(lambda: router.metric("in_flight") > 0, within=120)
         router.signal(SIGTERM)
         assert consistently(lambda: router.running)
         router.signal(SIGTERM)
-        eventually(lambda: not router.running, within=5)
+        eventually(lambda: not router.running, within=120)
         assert router.exit_code not in {0, 130}
     with Client(private.amqp_url) as amqp:
         router.start()

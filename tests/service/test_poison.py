@@ -177,7 +177,7 @@ def test_a_letter_that_nobody_may_publish_stays_in_its_attached_queue_and_stops_
 def test_what_goes_to_quarantine_alone_waits_for_the_end_of_an_alarm_too(
     own_broker: brokers.Node, tmp_path: Path
 ) -> None:
-    with alone(own_broker, tmp_path, PLAIN, {"CONFIRM_TIMEOUT": "1s"}) as (router, amqp):
+    with alone(own_broker, tmp_path, PLAIN, {"CONFIRM_TIMEOUT": "1s", "HEARTBEAT": "300"}) as (router, amqp):
         router.start()
         amqp.publish("before", key=INBOX, headers={"x-death": "no list"})
         assert amqp.take(QUARANTINE).body == b"before"
@@ -185,10 +185,10 @@ def test_what_goes_to_quarantine_alone_waits_for_the_end_of_an_alarm_too(
             for number in range(5):
                 amqp.publish(str(number), key=INBOX, headers={"x-death": "no list"})
             own_broker.rabbitmqctl("set_vm_memory_high_watermark", "0.000001")
-        eventually(lambda: "blocks publishers" in router.ask("/readyz")[1], 20)
+        eventually(lambda: "blocks publishers" in router.ask("/readyz")[1], 120)
         consistently(lambda: router.metric("in_flight") > 0, for_s=3)
         own_broker.rabbitmqctl("set_vm_memory_high_watermark", "0.9")
-        eventually(lambda: router.metric("settled_total", action="quarantine") == 6, 30)
+        eventually(lambda: router.metric("settled_total", action="quarantine") == 6, 120)
         assert amqp.depth(QUARANTINE) == 5
         assert "session.ended" not in router.output
 
