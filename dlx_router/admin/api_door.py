@@ -58,7 +58,7 @@ class Door:
             passes=self._passes,
             is_loopback=self._is_loopback,
             hosts=self._hosts,
-            drift=self._router.drift,
+            depths=self._router.depths,
             importer=self._router.importer,
             management=self._router.management,
         )

@@ -6,7 +6,7 @@ from typing import Any, Final
 from dlx_router.broker.management import Management
 from dlx_router.broker.management_words import ASK, ManagementError, part, shaped
 
-_COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclusive,auto_delete,leader,members"
+_COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclusive,auto_delete,leader,members,messages"
 
 
 class Examination(Management):

@@ -17,8 +17,7 @@ from typing import Any, Final
 import httpx
 
 from dlx_router import __version__
-from dlx_router.cli import output
-from dlx_router.cli.doctor import command
+from dlx_router.cli import doctor, output
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 
@@ -50,7 +49,7 @@ def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
 
 
 def _files(settings: Settings, api_url: str) -> dict[str, str]:
-    findings, reached = asyncio.run(command.examined(settings))
+    findings, reached = asyncio.run(doctor.examined(settings))
     readyz, metrics = _asked(api_url, "/readyz"), _asked(api_url, "/metrics")
     return {
         "about.json": _json(_about(settings, reached=reached)),

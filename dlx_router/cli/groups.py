@@ -16,7 +16,7 @@ app = typer.Typer(help="Letters that died of the same thing: see, ignore, resolv
 _COLUMNS: Final = (
     Id("id"), Id("failed queue"), "reason", "state", Number("lying"), Number("deaths"), "last", "error",
 )  # fmt: skip
-_LYING: Final = (Id("lies at"), Id("vhost"), Number("index"), Number("queue"), Number("drift"), "looked")
+_LYING: Final = (Id("lies at"), Id("vhost"), Number("index"), Number("queue"), "looked")
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Note = Annotated[str | None, typer.Option(help="Why; kept with the group.")]
 GroupId = Annotated[str, typer.Argument(help="Id of the group, g1-….", autocompletion=names.groups)]
@@ -142,7 +142,7 @@ def _change(group: str, wanted: dict[str, Any], note: str | None, url: str | Non
 
 
 def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
-    """Show where letters failed, and where they lie; "drift" is what the index counts more than the queue holds."""
+    """Show where letters failed, and where they lie: how many the index counts, and the queue holds."""
     api = reach(url)
     answer = api.get("/queues")
     if as_json:
@@ -183,5 +183,5 @@ def unverified(signatures: dict[str, dict[str, int]]) -> list[str]:
 
 def _lying(place: dict[str, Any]) -> tuple[str, ...]:
     name = place["queue"] or where(place)
-    depth, drift = ("?" if place[key] is None else str(place[key]) for key in ("depth", "drift"))
-    return (name, place["vhost"], str(place["indexed"]), depth, drift, ago(place["checked_ms"]))
+    depth = "?" if place["depth"] is None else str(place["depth"])
+    return (name, place["vhost"], str(place["indexed"]), depth, ago(place["checked_ms"]))

@@ -252,7 +252,7 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Look at broker, rights and queues, and say what is wrong and what mends it; needs no running router."""
-    from dlx_router.cli.doctor import command  # noqa: PLC0415 - see the module
+    from dlx_router.cli import doctor as command  # noqa: PLC0415 - see the module
 
     raise typer.Exit(command.run({"policies": str(policies)}, as_json=json))
 

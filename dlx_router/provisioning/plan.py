@@ -314,11 +314,6 @@ def bound(binding: Binding) -> Bound:
     return Bound(binding.exchange, binding.queue, binding.key)
 
 
-def drift(vhost_plan: Plan) -> int:
-    """How many steps apply would take, and how many conflicts are in the way."""
-    return len(vhost_plan.steps) + len(vhost_plan.conflicts)
-
-
 def has_been_applied(vhost_plan: Plan, snapshot: Snapshot, names: Names) -> bool:
     """Whether apply was ever run here: without it a broker that was set up by hand would be all drift."""
     return bool(vhost_plan.owned) or own_name(names) in {rule.name for rule in snapshot.policies}

@@ -22,19 +22,18 @@ from dlx_router.index.schema import place_of
 from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.mode import Mode
 from dlx_router.journal.writer import Journal
-from dlx_router.service.inflight.clock import CLOCK
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.redrive.context import Target
 from dlx_router.service.sources.attach import Wanted
-from dlx_router.service.upkeep import clock_watch, oldest_letter, slow_conditions
+from dlx_router.service.upkeep import slow_conditions
+from dlx_router.service.upkeep.emptied_queues import EmptiedQueues
 from dlx_router.service.upkeep.import_queue import Importer
-from dlx_router.service.upkeep.index_drift import IndexDrift
 from dlx_router.service.upkeep.webhooks import Webhooks
 from dlx_router.service.vhost.all_vhosts import AllVhosts
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import addresses, first_host, management
 from dlx_router.service.vhost.own_queues import OwnQueues
-from dlx_router.service.vhost.policy_drift import PolicyDrift
+from dlx_router.service.vhost.policy_letters import PolicyLetters, watch_index
 from dlx_router.service.vhost.reload import Reloader
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.service.vhost.session import Limits
@@ -79,7 +78,7 @@ class App:
         self.attendants: dict[str, VhostRunner] = {}  # by vhost, for those who ask; with VHOSTS=* they come and go
         self._running: dict[str, asyncio.Task[None]] = {}
         self.importer = None if self.index is None else Importer(self._where, self._names, self.router_id)
-        self.drift = None if self.index is None else IndexDrift(self.index, self.attendants, self._management)
+        self.depths = None if self.index is None else EmptiedQueues(self.index, self.attendants, self._management)
 
     def _index(self) -> Supervisor | None:
         """The index, where there is a file for it and a journal to make it from."""
@@ -222,17 +221,17 @@ class App:
         """What runs beside the letters' way."""
         keep = self.background.keep
         conditions = partial(slow_conditions.watch, lambda: self._loaded.policies, self.readiness)
-        looks = [asyncio.create_task(keep(*of)) for of in (("clock", self._watch_clock), ("conditions", conditions))]
-        if (index := self.index) is None or (drift := self.drift) is None:
+        looks = [asyncio.create_task(keep("conditions", conditions))]
+        if (index := self.index) is None or (depths := self.depths) is None:
             return looks
         self.metrics.index_signatures = index.signatures
         index.key_of = self._key_of
         return [
             asyncio.create_task(keep("index", index.run)),
-            asyncio.create_task(keep("drift", drift.watch)),
+            asyncio.create_task(keep("depths", depths.watch)),
             *looks,
             *self._webhooks(index),
-            asyncio.create_task(keep("ageing", lambda: oldest_letter.watch(index, self.attendants, self.metrics))),
+            asyncio.create_task(keep("ageing", lambda: watch_index(index, self._led_vhosts, self.metrics))),
         ]
 
     def _key_of(self, vhost: str) -> bytes:
@@ -240,10 +239,8 @@ class App:
         attendant = self.attendants.get(vhost)
         return b"" if attendant is None else attendant.key
 
-    async def _watch_clock(self) -> None:
-        api = self._management
-        ahead_s = (lambda: None) if api is None else (lambda: api.ahead_s)
-        await clock_watch.watch(CLOCK, self.metrics, self.readiness, ahead_s)
+    def _led_vhosts(self) -> set[str]:
+        return {vhost for vhost, attendant in self.attendants.items() if attendant.leadership.is_ours}
 
     @property
     def management(self) -> Management | None:
@@ -357,13 +354,7 @@ class App:
                 max_dead_letter_queues=settings.max_dead_letter_queues,
             ),
             keys=SigningKey(path, readiness, observe=self._observe),
-            oversight=PolicyDrift(
-                self._management,
-                vhost,
-                self._names,
-                self.metrics,
-                journal=Mode(settings.journal) is not Mode.OFF,
-            ),
+            policy_letters=PolicyLetters(self._management, vhost, self._names, self.metrics),
             guard=OwnQueues(self._management, self._names, readiness),
             management=self._management,
             survey=self._survey,

@@ -82,14 +82,12 @@ class Metrics:
         self.journal_gaps = 0
         self.condition_errors = 0
         self.waits_cut = 0
-        self.clock_jumps = 0
         # gauges
         self.broker_connected: dict[str, int] = {}  # vhost
         self.vhosts_ready: Callable[[], dict[str, bool]] = dict
         self.sources_unattended: set[tuple[str, str]] = set()  # vhost, attached queue
         self.revision = ""
         self.policies_refused = 0  # 1: what lies in the folder is not what is in force
-        self.policy_drift: dict[str, int] = {}  # vhost
         self.messages_ready: dict[tuple[str, str], int] = {}  # vhost, own queue
         self.in_flight: Callable[[], dict[str, int]] = dict  # vhost
         self.breakers: Callable[[], dict[str, str]] = dict  # queue → state
@@ -189,7 +187,6 @@ class Exposition(Collector):
             ("journal_gaps", "Events that the journal lost.", of.journal_gaps),
             ("condition_errors", "Conditions that failed, and so counted as false.", of.condition_errors),
             ("waits_cut", "Waits that a wall clock would have made longer than was decided.", of.waits_cut),
-            ("clock_jumps", "Jumps of this host's wall clock by a second or more.", of.clock_jumps),
             ("aliases_shadowed", "Producers' headers replaced by aliases.", of.shadowed_headers),
         ):
             yield _counter(name, text, (), {(): number})
@@ -212,8 +209,6 @@ class Exposition(Collector):
         yield _gauge("source_unattended", text, ("vhost", "queue"), dict.fromkeys(of.sources_unattended, 1))
         revision = {(of.revision,): 1} if of.revision else {}
         yield _gauge("policy_info", "The revision of the policies in force.", ("revision",), revision)
-        text = "Steps that apply would take; absent where apply was never used."
-        yield _gauge("policy_drift", text, ("vhost",), _single(dict(of.policy_drift)))
         yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
         text = "1 while the policies that lie there are refused, and others are in force."
         yield _gauge("policies_refused", text, (), {(): of.policies_refused})

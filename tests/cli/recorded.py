@@ -307,7 +307,6 @@ QUEUES: Final[dict[str, Any]] = {
             "queue": GRAVE,
             "indexed": 20,
             "depth": 19,
-            "drift": 1,
             "checked_ms": NOW_MS - 3_000,
         },
         {
@@ -317,7 +316,6 @@ QUEUES: Final[dict[str, Any]] = {
             "queue": None,
             "indexed": 2,
             "depth": None,
-            "drift": None,
             "checked_ms": None,
         },
     ],

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, reject, settings
 
 from dlx_router.broker.administration import Snapshot, Standing
-from dlx_router.cli import provisioning
-from dlx_router.cli.doctor import command as doctor
-from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
+from dlx_router.cli import doctor, provisioning
+from dlx_router.cli.doctor import Diagnosis, Level
 from dlx_router.cli.policy import explain
 from dlx_router.config.language.keys import DEFINITION
 from dlx_router.config.language.value_text import value_text
@@ -122,7 +121,7 @@ def test_what_asks_a_broker_prints_json() -> None:
     assert proved(out.getvalue())["vhosts"][0]["refused_because"] == ["why"]
     out = io.StringIO()
     with redirect_stdout(out):
-        doctor._print([Diagnosis("alarms", Level.OK, "none")], as_json=True)
+        doctor.show([Diagnosis("alarms", Level.OK, "none")], as_json=True)
     assert proved(out.getvalue()) == [{"check": "alarms", "level": "ok", "found": "none", "fix": ""}]
 
 

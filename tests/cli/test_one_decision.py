@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dlx_router.admin.api import models
 from dlx_router.admin.api import policies as api
 from dlx_router.admin.api.context import Context
-from dlx_router.cli.doctor import command
+from dlx_router.cli import doctor
 from dlx_router.cli.policy import explain
 from dlx_router.cli.policy.policytest import run as policy_test
 from dlx_router.cli.policy.queue_type_notes import Broker
@@ -229,7 +229,7 @@ def test_every_surface_says_what_the_router_does(policies: list[dict[str, Any]],
         judged_again(folder, loaded, truth, died)
         if died.queue_type is not None and not NAMES.is_own(died.queue):
             selected = truth is not None and truth.named_exactly
-            assert command._selected(loaded, "/", {"name": died.queue, "type": died.queue_type}) is selected
+            assert doctor.is_selected(loaded, "/", {"name": died.queue, "type": died.queue_type}) is selected
         foresaw = [*foreseen(loaded.policies, "/", died.types)]
         assert needed(loaded, died) <= {None, *foresaw}
         held = attending(loaded, died.types)._decider.in_force
@@ -383,7 +383,7 @@ def test_a_backtest_judges_by_the_types_that_it_is_told(tmp_path: Path) -> None:
 
 def test_doctor_knows_which_policies_are_for_a_queue(tmp_path: Path) -> None:
     loaded = written(tmp_path, TYPED)
-    selected = {kind: command._selected(loaded, "/", {"name": "orders", "type": kind}) for kind in TYPES}
+    selected = {kind: doctor.is_selected(loaded, "/", {"name": "orders", "type": kind}) for kind in TYPES}
     assert selected == {"quorum": True, "classic": False}
 
 

@@ -16,10 +16,8 @@ from pydantic import TypeAdapter
 
 from dlx_router.admin.api import models, tasks
 from dlx_router.broker.administration import Snapshot, Standing
-from dlx_router.cli import provisioning, timestamps, webhooks
-from dlx_router.cli.doctor import command as doctor
-from dlx_router.cli.doctor import diagnosis
-from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
+from dlx_router.cli import doctor, provisioning, timestamps, webhooks
+from dlx_router.cli.doctor import Diagnosis, Level
 from dlx_router.cli.main import main
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.config.webhooks.endpoint import Endpoint
@@ -68,10 +66,10 @@ def shown_diagnoses() -> None:
         {"name": LONG, "type": "classic", "arguments": {"x-dead-letter-exchange": "dlx-router.inbox"}},
         {"name": "mails", "type": "quorum"},
     ]
-    findings = [finding for queue in queues for finding in diagnosis.queue(queue, Names(), selected=True)]
-    alarm = diagnosis.alarms([("rabbit@one", "memory"), ("rabbit@two", "disk")])
+    findings = [finding for queue in queues for finding in doctor.queue(queue, Names(), selected=True)]
+    alarm = doctor.alarms([("rabbit@one", "memory"), ("rabbit@two", "disk")])
     ok = Diagnosis("connection", Level.OK, "vhost '/' at 10.0.0.1:5672")
-    doctor._print([alarm, *findings, ok], as_json=False)
+    doctor.show([alarm, *findings, ok], as_json=False)
 
 
 def shown_webhooks() -> None:

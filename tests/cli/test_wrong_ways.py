@@ -123,4 +123,4 @@ def test_an_import_of_another_kind_of_file_asks_for_from(origin: str, tmp_path: 
     file = tmp_path / "export"
     file.write_text('{"policies": []}' if origin == "artemis" else "<configuration/>")
     done = in_a_process("policy", "import", "--from", origin, str(file))
-    assert (done.returncode, "is --from right?" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, f"--from {origin} reads" in done.stderr) == (1, True), done.stderr

@@ -187,7 +187,6 @@ class Liar:
             "queue": text,
             "indexed": 1,
             "depth": 1,
-            "drift": 0,
             "checked_ms": WHEN,
         }
         policy = {"name": text, "vhost": text, "selects": text, "priority": 0, "file": text, "keys": {"delay": text}}

@@ -8,7 +8,7 @@ import pytest
 
 from dlx_router.broker.administration import Bound, Rule, Snapshot, Standing
 from dlx_router.broker.definitions import Queue, core, rescued, rung
-from dlx_router.cli.doctor import diagnosis
+from dlx_router.cli import doctor
 from dlx_router.config.findings import Severity
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
@@ -46,7 +46,7 @@ def test_only_a_limit_that_letters_reach_is_warned_of_by_lint_and_doctor(
 ) -> None:
     queue = quorum(**arguments)
     assert {code for code, _ in findings_of(tmp_path, "  - {name: a, queue: q}", queue, version=version)} == codes
-    found = [*diagnosis.source({"name": "q", "type": "quorum", "arguments": queue.arguments}, version)]
+    found = [*doctor.source({"name": "q", "type": "quorum", "arguments": queue.arguments}, version)]
     assert len(found) == bool(codes)
     helps = "no policy raises its argument" if arguments else "by a policy (2147483647)"
     assert all(helps in finding.fix for finding in found)
@@ -174,3 +174,23 @@ def test_a_policy_for_every_queue_is_warned_of_if_it_alone_selects_some(
     found = [text for code, text in findings_of(tmp_path, "\n".join(policies), *queues) if code == "DLX219"]
     assert len(found) == len(texts)
     assert all(text in message for text, message in zip(texts, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("place", "held", "says"),
+    [
+        ({}, {"DLQ.a": 2}, ""),
+        ({}, {"DLQ.a": 1}, "counts 2 letters in queue 'DLQ.a' of vhost '/', which holds 1"),
+        ({}, {"DLQ.a": 3}, "which holds 3"),
+        ({}, {"DLQ.a": None}, ""),
+        ({}, {}, "does not exist"),
+        ({"vhost": "other"}, {}, ""),
+        ({"exchange": "dlx"}, {}, ""),
+    ],
+)
+def test_doctor_compares_the_index_with_queues(place: dict[str, str], held: dict[str, int | None], says: str) -> None:
+    places = [{"vhost": "/", "exchange": "", "routing_key": "DLQ.a", "n": 2} | place]
+    rows = [{"name": name, "messages": messages} for name, messages in held.items()]
+    found = [finding.found for finding in doctor.index_counts("/", places, rows)]
+    assert len(found) == bool(says)
+    assert all(says in text for text in found)

@@ -22,7 +22,7 @@ VAGUE_STILL: Final = {("dlx_router/core/record.py", "told"), ("dlx_router/core/c
 # Public names of these modules.
 VAGUE_VARIABLES: Final = {
     ("dlx_router/broker/declared.py", "found"),
-    ("dlx_router/cli/doctor/diagnosis.py", "found"),
+    ("dlx_router/cli/doctor.py", "found"),
     ("dlx_router/cli/pipeline/run_advice.py", "found"),
     ("dlx_router/config/policy_files/loader.py", "told"),
     ("dlx_router/config/policytest.py", "found"),

@@ -21,8 +21,8 @@ from dlx_router.journal.batch import sure
 from dlx_router.service.leases.manager import VhostLeases
 from dlx_router.service.redrive.peek import Kind
 from dlx_router.service.redrive.tasks import Tasks
+from dlx_router.service.upkeep.emptied_queues import EmptiedQueues
 from dlx_router.service.upkeep.import_queue import Importer
-from dlx_router.service.upkeep.index_drift import IndexDrift
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.wall_clock import wall_ms
 
@@ -43,7 +43,7 @@ class Context:
     passes: Passes = field(default_factory=Passes)
     is_loopback: bool = True
     hosts: Hosts = field(default_factory=Hosts)
-    drift: IndexDrift | None = None
+    depths: EmptiedQueues | None = None
     importer: Importer | None = None
     management: Management | None = None
     max_body_bytes: int = 1 << 20

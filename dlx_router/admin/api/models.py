@@ -215,7 +215,7 @@ class FailedQueue(BaseModel):
 
 
 class Place(BaseModel):
-    """Where letters lie. `drift` is what the index counts more than the queue holds."""
+    """Where letters lie: how many the index counts, and how many the queue held at the last look."""
 
     vhost: str
     exchange: str
@@ -223,7 +223,6 @@ class Place(BaseModel):
     queue: str | None
     indexed: int
     depth: int | None
-    drift: int | None
     checked_ms: int | None
 
 

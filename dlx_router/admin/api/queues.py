@@ -34,15 +34,16 @@ async def queues(given: Given, who: Viewer) -> Response:
         attendant, queue = given.attendants[row["vhost"]], row["failed_queue"]
         policy = attendant.policy_for(queue, REASONS[0])
         row |= {"policy": None if policy is None else policy.policy, "breaker": breakers[row["vhost"]].get(queue)}
-    drift = given.drift
+    depths = given.depths
     lying = [
-        drift.to_document(place, limited=who.is_limited) if drift is not None else _unchecked(place) for place in places
+        depths.to_document(place, limited=who.is_limited) if depths is not None else _unchecked(place)
+        for place in places
     ]
     return Answer({"failed": failed, "lying": lying, "signatures": signatures})
 
 
 def _unchecked(place: dict[str, Any]) -> dict[str, Any]:
-    blank = {"queue": None, "depth": None, "drift": None, "checked_ms": None}
+    blank = {"queue": None, "depth": None, "checked_ms": None}
     return {**{key: place[key] for key in ("vhost", "exchange", "routing_key")}, "indexed": place["n"], **blank}
 
 

@@ -30,7 +30,7 @@ Told = dict[str, Any]
 COLUMNS: Final = [
     "router", "vhost", "failed_queue", "policy", "breaker", "resting", "waiting", "hour", "oldest_ms", "last_ms",
 ]  # fmt: skip
-LYING: Final = ["router", "vhost", "queue", "exchange", "routing_key", "depth", "indexed", "drift", "checked_ms"]
+LYING: Final = ["router", "vhost", "queue", "exchange", "routing_key", "depth", "indexed", "checked_ms"]
 VALUES: Final = {
     "queue": itemgetter("failed_queue"), "hour": itemgetter("hour"), "dead": itemgetter("resting"),
     "waiting": itemgetter("waiting"), "oldest": itemgetter("oldest_ms"), "last": itemgetter("last_ms"),

@@ -369,7 +369,6 @@ class Decider:
         remaining = left(wait_ms=wait_ms, due_ms=letter.due_ms, rung_ms=rung, now_ms=now)
         if remaining.cut_ms:
             self._metrics.waits_cut += 1
-            clock.CLOCK.differs(remaining.cut_ms)
         return remaining.ms
 
     def _wait_on(self, job: Job, record: Record, left_ms: int, now: int) -> None:

@@ -28,18 +28,10 @@ class Attempts:
         self._failures = 0
         self._turn = 0  # which of the hosts is tried; the next after each failure
 
-    def host(self, hosts: Sequence[Host]) -> Host:
-        """The one to try now."""
-        return self.order(hosts)[0]
-
     def order(self, hosts: Sequence[Host]) -> Sequence[Host]:
         """In which they are tried from now on."""
         first = self._turn % len(hosts)
         return [*hosts[first:], *hosts[:first]]
-
-    def next_is(self, host: Host, hosts: Sequence[Host]) -> None:
-        """After the next failure this one of them is tried."""
-        self._turn = hosts.index(host) - 1
 
     def forgive(self) -> None:
         """What ended the sessions is gone: the next failure is the first."""

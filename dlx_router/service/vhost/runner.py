@@ -41,9 +41,8 @@ from dlx_router.service.vhost.attention import Attention
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import Address, Addresses, reached
 from dlx_router.service.vhost.leadership import Leadership, lead
-from dlx_router.service.vhost.other_nodes import OtherNodes
 from dlx_router.service.vhost.own_queues import OwnQueues
-from dlx_router.service.vhost.policy_drift import PolicyDrift
+from dlx_router.service.vhost.policy_letters import PolicyLetters
 from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
 from dlx_router.service.vhost.queue_types import QueueTypes
 from dlx_router.service.vhost.reload import Revision, foreseen
@@ -74,7 +73,7 @@ class VhostRunner:
         rules: Rules,
         limits: Limits,
         keys: SigningKey,
-        oversight: PolicyDrift,
+        policy_letters: PolicyLetters,
         guard: OwnQueues,
         management: Management | None,
         survey: Survey,
@@ -104,7 +103,7 @@ class VhostRunner:
         self.leadership = Leadership(vhost, self._watch, self._background, self._free_state, claim)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
-        self._oversight, self._attends = oversight, Attended()
+        self._policy_letters, self._attends = policy_letters, Attended()
         self._kinds = QueueTypes(management, vhost)
         self._sources: tuple[Wanted, ...]
         first = self.built(rules, sources)
@@ -129,8 +128,7 @@ class VhostRunner:
         self._was_complete, self._was_there = False, remembered()  # all of ours was seen; what copies needed
         self._created = CreatedQueues()
         own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
-        others = OtherNodes(vhost, addresses, names, self._attempts)
-        self._stalls = Stalls(vhost, names, own, metrics, self._session_readiness, elsewhere=others.answering)
+        self._stalls = Stalls(vhost, names, own, metrics, self._session_readiness)
         self._key_gone = ""  # why
         self._router_id, self._reached = rules.router_id, False  # whether the broker answered
         compile_filter = partial(compiled, rule_of=lambda letter: rule_of(self.policy_of(letter)))
@@ -342,7 +340,7 @@ class VhostRunner:
         """What is looked at while a session lasts; an error of ours in it costs no letter."""
         look, policies = partial(self._look, topology, session), lambda: self.policies
         looks: list[Beside] = [
-            ("oversight", lambda: self._oversight.watch(policies, lambda: self._sources)),
+            ("policy letters", lambda: self._policy_letters.watch(policies)),
             ("stalls", lambda: self._stalls.watch(session, topology)),
             ("survey", lambda: self._survey.watch(self.vhost, look)),
         ]

@@ -2,13 +2,13 @@
 
 Every two seconds the broker is asked how much is ready in our own queues, which is a metric, and in attached queues
 that delivered nothing since. Who stands still is subscribed anew; where that does not help, the connection is made
-anew, to the next node. A node that does not answer is left where another one does. Meanwhile readiness says so.
+anew, to the next node. Meanwhile readiness says so, and so it does of a node that does not answer.
 See docs/decisions/0061.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -27,19 +27,11 @@ LOOK_S: Final = 2.0
 ANSWERS_S: Final = 5.0
 SAYS_S: Final = 4.0
 RENEWS_S: Final = 8.0
-SILENT_LOOKS: Final = 2  # one after the other, before others are asked
 AGAIN_S: Final = 60.0  # between two connections that are given up for this: it costs the letters that are here a return
 MOST: Final = 50  # attached queues that are asked about in one look
 NOT_DELIVERED: Final = "not_delivered"
 NO_CONSUMER: Final = "no_consumer"
 CONNECTION: Final = "connection"
-
-
-Elsewhere = Callable[[Sequence[str]], Awaitable[str]]  # → the node that says what lies in these queues; "": none
-
-
-async def _nowhere(_queues: Sequence[str]) -> str:
-    return ""
 
 
 class Subscribed(Protocol):
@@ -58,7 +50,7 @@ class Subscribed(Protocol):
 class Stalls:
     """Of one vhost, for as long as the router runs. `own`: the queues of ours that are consumed."""
 
-    def __init__(  # noqa: PLR0913 - what it asks, tells and acts by
+    def __init__(
         self,
         vhost: str,
         names: Names,
@@ -66,10 +58,9 @@ class Stalls:
         metrics: Metrics,
         readiness: Readiness,
         *,
-        elsewhere: Elsewhere = _nowhere,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._vhost, self._names, self._elsewhere, self._clock = vhost, names, elsewhere, clock
+        self._vhost, self._names, self._clock = vhost, names, clock
         self._own = tuple(own)
         self._metrics, self._readiness = metrics, readiness
         self._given_up_s = float("-inf")
@@ -81,7 +72,6 @@ class Stalls:
         self._reported: set[str] = set()
         self._asked_last = 0
         self._was_silent = False
-        self._silent_looks = 0
 
     async def watch(self, session: Subscribed, topology: Topology) -> None:
         """Look again and again until cancelled; afterwards nothing is known."""
@@ -99,9 +89,12 @@ class Stalls:
             async with asyncio.timeout(ANSWERS_S):
                 counts = await topology.censuses(asked)
         except (TimeoutError, TopologyError) as error:
-            await self._silent(session, asked, str(error) or f"no answer within {ANSWERS_S:g} s")
+            self._forget_depths()
+            self._was_silent = True
+            why = str(error) or f"no answer within {ANSWERS_S:g} s"
+            problem = f"vhost {self._vhost!r}: the broker does not say what lies in our queues: {why}"
+            self._readiness.set(self._answers, problem)
             return
-        self._silent_looks = 0
         self._set_depths({queue: ready for queue, (ready, _) in counts.items() if queue in self._own})
         doubted = [
             queue for queue, (ready, consumers) in counts.items() if self._judge(session, queue, ready, consumers)
@@ -114,17 +107,6 @@ class Stalls:
                 self._clock() - self._renewed.get(queue, float("-inf")) > AGAIN_S
             ):  # else it is just being subscribed anew
                 self._moves(queue)  # it is not consumed any more, and whoever knows why says so
-
-    async def _silent(self, session: Subscribed, asked: Sequence[str], why: str) -> None:
-        self._forget_depths()
-        self._was_silent, self._silent_looks = True, self._silent_looks + 1
-        problem = f"vhost {self._vhost!r}: the broker does not say what lies in our queues: {why}"
-        self._readiness.set(self._answers, problem)
-        if self._silent_looks < SILENT_LOOKS or not self._may_give_up:
-            return
-        if node := await self._elsewhere(asked):
-            self._given_up_s = self._clock()
-            session.trouble(f"the node does not say what lies in our queues, and {node} does; connecting there")
 
     @property
     def _answers(self) -> str:

@@ -19,7 +19,7 @@ from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.vhost import runner as vhosts
 from dlx_router.service.vhost.own_queues import OwnQueues
-from dlx_router.service.vhost.policy_drift import PolicyDrift
+from dlx_router.service.vhost.policy_letters import PolicyLetters
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.service.vhost.session import Limits
 from dlx_router.service.vhost.signing_key import SigningKey
@@ -44,7 +44,7 @@ def _attendant(vhost: Vhost, key_file: Path, keeper: type[SigningKey] = SigningK
         rules=Rules(ordered([]), NAMES, 30_000),
         limits=Limits(100, 1 << 20, 30.0, 10, 100),
         keys=keeper(key_file, readiness),
-        oversight=PolicyDrift(None, vhost.name, NAMES, metrics, journal=False),
+        policy_letters=PolicyLetters(None, vhost.name, NAMES, metrics),
         guard=OwnQueues(None, NAMES, readiness),
         management=None,
         survey=Survey(metrics),

@@ -8,14 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.topology import TopologyError
-from dlx_router.config.environment.settings import SettingsError
 from dlx_router.core.names import Names
 from dlx_router.service.sources.consumers import Consumers
-from dlx_router.service.vhost.attempts import Attempts
-from dlx_router.service.vhost.other_nodes import OtherNodes
 from dlx_router.service.vhost.stalls import MOST, Stalls
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -170,67 +166,6 @@ async def test_who_was_silent_and_delivers_nothing_is_not_ready_in_between() -> 
         await stalls._look(session, cast("Any", answers))
         ready.append(readiness.ready)
     assert ready == [True, False, False, False, False, False, True, True, False, False, True]
-
-
-async def test_a_silent_node_is_left_where_another_one_answers_and_once_a_minute_at_most() -> None:
-    names, readiness = Names("dlx-router"), Readiness()
-    consumers = Consumers("/", names, b"", Metrics(), lambda *_: None)
-    left: list[str] = []
-    session = SimpleNamespace(vhost="/", consumers=consumers, resubscribe=lambda _: None, trouble=left.append)
-    asked, nodes, clock = [], iter(["", "c:5672", "c:5672", "c:5672"]), [0.0]
-
-    async def elsewhere(queues: Any) -> str:
-        asked.append([*queues])
-        return next(nodes)
-
-    stalls = Stalls("/", names, (names.inbox,), Metrics(), readiness, elsewhere=elsewhere, clock=lambda: clock[0])
-    for at, (answer, times) in enumerate([(None, 0), ((0, 1), 0), (None, 0), (None, 0), (None, 1), (None, 1)]):
-        clock[0] = 7.0 * at
-        await stalls._look(session, cast("Any", Answers([answer])))
-        assert len(left) == times, at
-    assert asked == [[names.inbox]] * 2, "the first silent look asks nobody, and after a move nobody for a minute"
-    assert "c:5672 does; connecting there" in left[0]
-    clock[0] = 28 + 61.0
-    await stalls._look(session, cast("Any", Answers([None])))
-    assert len(left) == 2
-
-
-async def test_a_secret_that_is_being_renewed_ends_no_session() -> None:
-    """Its files may be gone while other nodes are asked: then none answers, and nothing is raised."""
-
-    def gone(_vhost: str) -> tuple[list[Host], Login, Tls | None]:
-        raise SettingsError("AMQP_URL_FILE: gone")
-
-    def without_ca(_vhost: str) -> tuple[list[Host], Login, Tls | None]:
-        return [Host("a", 1), Host("b", 1)], Login("u", "p", "/"), Tls("/nowhere/ca.pem")
-
-    for addresses in (gone, without_ca):
-        others = OtherNodes("/", addresses, Names(), Attempts("/", Readiness()))
-        assert not await others.answering(["q"])
-
-
-DECLARE_OK = (50, 11)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_a_node_that_does_not_answer_about_queues_is_left_for_one_that_does(
-    amqp: Client, vhost: Vhost, line: Proxy, start_router: Start
-) -> None:
-    """As where two nodes of a cluster do not hear each other, and a third one hears both."""
-    place = urlsplit(vhost.amqp_url)
-    assert place.port
-    with Proxy(place.port, frames=True) as other:
-        hosts = f"guest:guest@127.0.0.1:{line.port},127.0.0.1:{other.port}"
-        router = start_router(NONE, AMQP_URL=place._replace(netloc=hosts).geturl())
-        ours, theirs = (line, other) if line.connections else (other, line)
-        ours.unanswered.add(DECLARE_OK)
-        eventually(lambda: theirs.connections >= 2 and not ours.connections, within=25)
-        router.await_ready()
-        assert f"127.0.0.1:{theirs.port} does; connecting there" in router.output
-        pour(amqp, INBOX, numbered(50), DEAD)
-        eventually(lambda: amqp.depth(PARKING) == 50)
-        assert router.output.count("session.ended") == 1
 
 
 @pytest.mark.slow

@@ -1,7 +1,4 @@
-"""index.drift beside a management API that answers as one whose node starts: it goes on, and tells only what it saw.
-
-And beside queues that do not exist.
-"""
+"""Emptied queues beside a management API that answers as one whose node starts: no answer is no evidence."""
 
 import asyncio
 import json
@@ -15,8 +12,7 @@ import pytest
 
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Topology
-from dlx_router.service.upkeep import index_drift
-from dlx_router.service.upkeep.missing_queues import RESTS, SURE, MissingQueues
+from dlx_router.service.upkeep import emptied_queues
 from tests.broker.scene import NAMES, where
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -84,16 +80,6 @@ def api() -> Iterator[Api]:
     server.close()
 
 
-class Counting(Topology):
-    """Counts channels: each question has one of its own."""
-
-    asked = 0
-
-    async def _call(self, what: str, *methods: Any) -> list[Any]:
-        self.asked += 1
-        return await super()._call(what, *methods)
-
-
 class Scene:
     """The task, on a real vhost, beside an index that counts two letters in each of two places."""
 
@@ -103,7 +89,7 @@ class Scene:
             {"vhost": vhost.name, "exchange": exchange, "routing_key": key, "n": 2}
             for exchange, key in (("", DEAD), ("dlx", "orders"))
         ]
-        self.topology, self.management = Counting(*where(vhost), None, NAMES), Management(api.url)
+        self.topology, self.management = Topology(*where(vhost), None, NAMES), Management(api.url)
         leads = SimpleNamespace(is_ours=True)
         leases = SimpleNamespace(queues=set())
         self.attendant: Any = SimpleNamespace(vhost=vhost.name, leadership=leads, topology=self.topology, leases=leases)
@@ -113,16 +99,14 @@ class Scene:
             emptied=lambda _vhost, exchange, _key, _until: self.emptied.append(exchange),
         )
         self.attendants: Any = {vhost.name: self.attendant}
-        self.drift = index_drift.IndexDrift(index, self.attendants, self.management)
-        self.unaided = index_drift.IndexDrift(index, self.attendants, None)  # by AMQP alone
+        self.looks = emptied_queues.EmptiedQueues(index, self.attendants, self.management)
+        self.unaided = emptied_queues.EmptiedQueues(index, self.attendants, None)  # by AMQP alone
 
-    def told(self) -> list[tuple[Any, Any]]:
-        """Depth and drift of each place."""
-        documents = [self.drift.to_document(place, limited=False) for place in self.places]
-        return [(document["depth"], document["drift"]) for document in documents]
+    def depths(self) -> list[int | None]:
+        return [self.looks.to_document(place, limited=False)["depth"] for place in self.places]
 
     async def until(self, wanted: Any, *, or_else: Any = None) -> None:
-        await asyncio.to_thread(eventually, lambda: self.told() in (wanted, or_else), 10)
+        await asyncio.to_thread(eventually, lambda: self.depths() in (wanted, or_else), 10)
 
     async def close(self) -> None:
         await self.management.close()
@@ -131,13 +115,13 @@ class Scene:
 
 @pytest.fixture
 async def scene(vhost: Vhost, amqp: Client, api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(index_drift, "EVERY_S", 0.05)
+    monkeypatch.setattr(emptied_queues, "EVERY_S", 0.05)
     amqp.queue(DEAD, "quorum")
     for body in (b"1", b"2"):
         amqp.publish(body, key=DEAD)
     subject = Scene(vhost, api)
     await subject.topology.connect()
-    watching = asyncio.create_task(subject.drift.watch())
+    watching = asyncio.create_task(subject.looks.watch())
     yield subject
     assert not watching.done(), "the task goes on"
     watching.cancel()
@@ -146,10 +130,10 @@ async def scene(vhost: Vhost, amqp: Client, api: Api, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("newest")
-async def test_index_drift_survives_a_node_that_starts_and_tells_nothing_that_it_did_not_see(
+async def test_it_survives_a_node_that_starts_and_tells_nothing_that_it_did_not_see(
     scene: Scene, api: Api, amqp: Client
 ) -> None:
-    seen, unknown = (2, 0), (None, None)
+    seen, unknown = 2, None
     await scene.until([seen, seen])
     for answer in STARTING[:7]:
         api.answer = answer
@@ -160,20 +144,20 @@ async def test_index_drift_survives_a_node_that_starts_and_tells_nothing_that_it
     for answer in STARTING[7:]:
         api.answer = answer
         await scene.until([unknown, unknown])
-        assert await asyncio.to_thread(consistently, lambda: scene.told() == [unknown, unknown], for_s=0.3)
+        assert await asyncio.to_thread(consistently, lambda: scene.depths() == [unknown, unknown], for_s=0.3)
     assert scene.emptied == []
     api.answer = None
-    await scene.until([(0, 2), (0, 2)])
+    await scene.until([0, 0])
     await asyncio.to_thread(eventually, lambda: {*scene.emptied} == {"", "dlx"}, 10)
 
 
 @pytest.mark.usefixtures("newest")
 async def test_a_connection_that_goes_while_it_looks_leaves_nothing_known(scene: Scene) -> None:
-    await scene.until([(2, 0), (2, 0)])
+    await scene.until([2, 2])
     scene.attendant.topology = None
-    await scene.until([(None, None), (None, None)])
+    await scene.until([None, None])
     scene.attendant.topology = scene.topology
-    await scene.until([(2, 0), (2, 0)])
+    await scene.until([2, 2])
 
 
 @pytest.mark.usefixtures("newest")
@@ -181,18 +165,18 @@ async def test_the_letters_of_a_queue_that_was_deleted_are_gone_once_everybody_s
     scene: Scene, api: Api, amqp: Client
 ) -> None:
     del scene.places[1]
-    await scene.until([(2, 0)])
+    await scene.until([2])
     amqp.channel.queue_delete(DEAD)
     api.answer = (200, b'{"type": "quorum", "messages": 2, "state": "running"}')
-    await scene.until([(None, None)])
-    assert await asyncio.to_thread(consistently, lambda: scene.told() == [(None, None)], for_s=0.3)
+    await scene.until([None])
+    assert await asyncio.to_thread(consistently, lambda: scene.depths() == [None], for_s=0.3)
     assert scene.emptied == []
     api.answer = (404, b'{"error":"Object Not Found","reason":"Not Found"}')
-    await scene.until([(0, 2)])
+    await scene.until([0])
     await asyncio.to_thread(eventually, lambda: {*scene.emptied} == {""}, 10)
     amqp.queue(DEAD, "quorum")
     amqp.publish(b"3", key=DEAD)
-    await scene.until([(1, 1)])
+    await scene.until([1])
 
 
 @pytest.mark.usefixtures("newest")
@@ -206,54 +190,6 @@ async def test_a_vhost_that_is_left_while_it_is_looked_at_is_looked_at_to_the_en
     await scene.unaided._look(scene.attendant, scene.topology, scene.places)
     assert scene.unaided.to_document(scene.places[0], limited=False)["depth"] == 0
     await scene.close()
-
-
-@pytest.mark.usefixtures("newest")
-async def test_a_queue_that_does_not_exist_costs_no_channel_for_each_look(vhost: Vhost, amqp: Client, api: Api) -> None:
-    scene = Scene(vhost, api)
-    for queue in ("a", "b", "c"):
-        amqp.queue(queue)
-        amqp.publish("x", key=queue)
-    names = ["a", "missing", "b", "c"]
-    scene.places = [{"vhost": vhost.name, "exchange": "", "routing_key": name, "n": 1} for name in names]
-
-    async def looked() -> int:
-        before = scene.topology.asked
-        await scene.unaided._look(scene.attendant, scene.topology, scene.places)
-        return scene.topology.asked - before
-
-    first = [await looked() for _ in range(2)]
-    assert len(scene.emptied) == 1, "two looks have shown it"
-    first += [await looked() for _ in range(SURE - 2)]
-    assert all(2 < asked < 8 for asked in first), first
-    later = [await looked() for _ in range(RESTS)]
-    assert later == [1] * RESTS
-    drifts = [scene.unaided.to_document(place, limited=False)["drift"] for place in scene.places]
-    assert drifts == [0, 1, 0, 0]
-    amqp.queue("missing")
-    amqp.publish("x", key="missing")
-    assert await looked() == 1
-    assert scene.unaided.to_document(scene.places[1], limited=False)["drift"] == 0
-    await scene.close()
-
-
-def test_a_missing_queue_is_looked_for_some_times_and_then_seldom() -> None:
-    known, looks = MissingQueues(), list[bool]()
-    for _ in range(SURE + 2 * (RESTS + 1)):
-        due = known.due("/", ["missing", "there"])
-        assert "there" in due
-        assert known.due("other", ["missing"]) == {"missing"}
-        looks.append("missing" in due)
-        known.note("/", due, {"missing"} & due)
-    rest = [False] * RESTS
-    assert looks == [*[True] * SURE, *rest, True, *rest, True]
-    known.forget("/")
-    assert known.due("/", ["missing"]) == {"missing"}
-    for _ in range(SURE):
-        known.note("/", {"missing"}, {"missing"})
-    assert known.due("/", ["missing"]) == set()
-    assert known.due("/", []) == set()
-    assert known.due("/", ["missing"]) == {"missing"}, "nobody asked for it meanwhile"
 
 
 @pytest.mark.parametrize("answer", STARTING[:6])

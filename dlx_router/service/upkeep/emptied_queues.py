@@ -1,9 +1,8 @@
-"""Drift: what the index counts where letters lie, against what the queues hold.
+"""Find queues that somebody else emptied: their letters become `gone` in the index. Also keeps depths for the API.
 
-Every so often the leader looks. A queue that is empty in two looks, and has nothing unacknowledged either, has lost its
-letters to somebody: the index is told. So has one that does not exist in two looks. What else differs is shown only,
-because nobody can say which letters went. What could not be looked at is not known: an earlier look is no word about
-now, and nothing is concluded from it.
+Every so often the leader looks at the places where the index counts letters. A queue that is empty in two looks with
+nothing unacknowledged, or that does not exist in two looks, has lost its letters. Where a queue holds fewer letters
+than the index counts nobody knows which went: `doctor` reports the difference. No answer is no evidence.
 """
 
 import asyncio
@@ -14,7 +13,6 @@ from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.index.reader import IndexAway, TooLong
 from dlx_router.index.supervisor import Supervisor
-from dlx_router.service.upkeep.missing_queues import MissingQueues
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -38,27 +36,24 @@ def _key(row: Mapping[str, Any]) -> Place:
     return row["vhost"], row["exchange"], row["routing_key"]
 
 
-class IndexDrift:
+class EmptiedQueues:
     """The last look at each place."""
 
     def __init__(self, index: Supervisor, attendants: Mapping[str, VhostRunner], management: Management | None) -> None:
         self._index, self._attendants, self._management = index, attendants, management
         self._looks: dict[Place, DepthLook] = {}
         self._empty: dict[Place, int] = {}  # since when, ms
-        self._missing = MissingQueues()
         self._once = Once()
 
     def to_document(self, place: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
         """A place as the API tells it. `limited`: the caller sees some of its letters only, so depths tell nothing."""
         key = _key(place)
         look = self._looks.get(key, DepthLook(None, None, 0))
-        depth = None if limited else look.depth
         return {
             **dict(zip(("vhost", "exchange", "routing_key"), key, strict=True)),
             "queue": look.queue,
             "indexed": place["n"],
-            "depth": depth,
-            "drift": None if depth is None else place["n"] - depth,
+            "depth": None if limited else look.depth,
             "checked_ms": look.at_ms or None,
         }
 
@@ -81,7 +76,7 @@ class IndexDrift:
         try:
             if attendant.leadership.is_ours and topology is not None:
                 await self._look(attendant, topology, places)
-                self._once.healed(vhost, "index.drift", vhost=vhost, fate="depths are known again")
+                self._once.healed(vhost, "index.depths", vhost=vhost, fate="depths are known again")
                 return
             why = ""  # who leads looks, and that there is no connection is told by others
         except (TopologyError, ManagementError, OSError) as error:
@@ -93,10 +88,9 @@ class IndexDrift:
     def _unseen(self, vhost: str, why: str) -> None:
         """Nothing is known of the places of this vhost, "" of all; told once where there is a reason."""
         self._keep({place for place in self._looks.keys() | self._empty if vhost and place[0] != vhost})
-        self._missing.forget(vhost)
         if why:
             fate = "depths are not known, and nothing is concluded; it is looked again"
-            self._once.warn(vhost, "index.drift", vhost=vhost or None, error=why, fate=fate)
+            self._once.warn(vhost, "index.depths", vhost=vhost or None, error=why, fate=fate)
 
     def _keep(self, places: Container[Place]) -> None:
         """Forget all other places."""
@@ -105,14 +99,10 @@ class IndexDrift:
                 del kept[place]
 
     async def _look(self, attendant: VhostRunner, topology: Topology, places: Iterable[Mapping[str, Any]]) -> None:
-        vhost, now = attendant.vhost, wall_ms()
+        now = wall_ms()
         named = {_key(row): await self._queue(row) for row in places}
-        queues = {queue for queue in named.values() if queue is not None}
-        resting = queues - self._missing.due(vhost, queues)
-        counts = await self._counted(attendant, topology, queues - resting)
+        counts = await self._counted(attendant, topology, {queue for queue in named.values() if queue is not None})
         for place, queue in named.items():
-            if queue in resting:
-                continue  # it does not exist, as was concluded, and is looked for again later
             depth, is_idle = counts.get(queue or "", (None, False))
             self._looks[place] = DepthLook(queue, depth, now, is_idle)
             self._judge(place, self._looks[place])
@@ -143,8 +133,7 @@ class IndexDrift:
             zeros = [queue for queue in counts if not counts[queue][0]]
             totals = await self._management.totals(vhost, zeros)
             counts |= {queue: (totals.get(queue), totals.get(queue) == 0 and queue not in leased) for queue in zeros}
-        missing = {queue for queue in seen.missing if await self._is_missing(vhost, queue)}
-        self._missing.note(vhost, queues, missing)
+        missing = [queue for queue in seen.missing if await self._is_missing(vhost, queue)]
         return counts | {queue: (0, queue not in leased) for queue in missing}
 
     async def _is_missing(self, vhost: str, queue: str) -> bool:

@@ -1,1 +1,0 @@
-"""`dlx-router doctor`: checks of everything that a router depends on."""
