@@ -117,7 +117,7 @@ audit-deps: $(READY)  ## known vulnerabilities in constraints.txt (asks the netw
 
 ##@ Prove (minutes to hours)
 
-.PHONY: mutants audit chaos chaos-cluster soak long fuzz upgrade redrive-audit redrive-sift lease-audit pipeline-chaos
+.PHONY: mutants audit chaos long fuzz upgrade redrive-audit redrive-sift lease-audit pipeline-chaos
 
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 	$(BIN)/python -m tools.brokers fetch any
@@ -130,14 +130,6 @@ audit: $(READY)  ## kill the router at its work; every letter is accounted for
 chaos: $(READY)  ## break all around the router, MINUTES=30; docs/reliability.md
 	$(BIN)/python -m tools.brokers fetch 4.3
 	$(BIN)/python -m tools.chaos.run --minutes $(MINUTES) --cluster $(CLUSTER) $(ARGS)
-
-chaos-cluster: $(READY)  ## faults of three nodes beside a control, MINUTES=30
-	$(BIN)/python -m tools.brokers fetch 4.3 4.0
-	$(BIN)/python -m tools.chaos.cluster.run --minutes $(MINUTES) $(ARGS)
-
-soak: $(READY)  ## a steady load, faults each minute, MINUTES=10; docs/soak.md
-	$(BIN)/python -m tools.brokers fetch 4.3
-	$(BIN)/python -m tools.chaos.soak.run --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) $(ARGS)
 
 long: $(READY)  ## tests that take minutes: an outage of a minute
 	$(BIN)/python -m tools.brokers fetch 4.3
@@ -177,28 +169,11 @@ pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the a
 
 ##@ Measure (a quiet machine)
 
-.PHONY: bench lateness latency waiting scale full-target measure-queues measure-webhooks measure-console measure-index redrive-bench bench-pipeline
+.PHONY: bench full-target measure-queues measure-webhooks measure-console measure-index bench-pipeline
 
-bench: $(READY)  ## beside shovels and aio-pika; writes docs/performance.md
+bench: $(READY)  ## beside shovels and aio-pika; ARGS="--before FOLDER": a tree
 	$(BIN)/python -m tools.brokers fetch
 	$(BIN)/python -m tools.bench.run $(ARGS)
-	$(BIN)/python -m tools.bench.page
-
-lateness: $(READY)  ## how late waits end at 1,000 letters a second
-	$(BIN)/python -m tools.brokers fetch 4.3
-	$(BIN)/python -m tools.measure.wait_accuracy $(ARGS)
-
-latency: $(READY)  ## what the router adds to a rejection, at 1,000 a second
-	$(BIN)/python -m tools.brokers fetch 4.3
-	$(BIN)/python -m tools.measure.latency $(ARGS)
-
-waiting: $(READY)  ## the router's memory while 1,000,000 letters wait
-	$(BIN)/python -m tools.brokers fetch 4.3
-	$(BIN)/python -m tools.measure.waiting_memory $(ARGS)
-
-scale: $(READY)  ## one ROW=waiting of the large sizes; docs/capacity.md has them
-	$(BIN)/python -m tools.brokers fetch $(BROKER)
-	$(BIN)/python -m tools.scale.run $(ROW) --version $(BROKER) $(ARGS)
 
 full-target: $(READY)  ## the rate beside a target that is full; BROKER=3.10
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
@@ -219,10 +194,6 @@ measure-console: $(READY)  ## pages over a million letters, routing beside them
 measure-index: $(READY)  ## events a second, searches over a million letters
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py
-
-redrive-bench: $(READY)  ## rates, index and kills of a redrive; LETTERS=100000
-	$(BIN)/python -m tools.brokers fetch 4.3
-	$(BIN)/python -m tools.bench.redrive.run --letters $(LETTERS) $(ARGS)
 
 bench-pipeline: $(READY_SPARK)  ## ingest, analyses and redrive; beside pyarrow and DuckDB
 	$(BIN)/python -m tools.brokers fetch 4.3

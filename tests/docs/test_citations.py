@@ -23,12 +23,12 @@ _TEST: Final = re.compile(r"(?<![\w/])((?:[a-z_]+/)*test_\w+\.py)\b")  # a page 
 _PROGRAM: Final = re.compile(r"(?<=-m )tools(?:\.\w+)*")
 _ALWAYS: Final = re.compile(r"\b(INTERFACES|ARCHITECTURE|HANDOVER)\b")
 # Text that a test makes up; and what a changelog tells of what is gone.
-_MADE_UP: Final = {f"tests/docs/test_{stem}.py" for stem in ("citations", "docs", "performance_page", "site")} | {
+_MADE_UP: Final = {f"tests/docs/test_{stem}.py" for stem in ("citations", "docs", "site")} | {
     "CHANGELOG.md",
     "tests/deploy/test_published.py",
 }
 # Pages that are made: of the site, and those that a run writes into build/.
-_MADE: Final = {*site_hooks.OUTSIDE.values(), "bench-pipeline.md", "chaos-cluster.md"}
+_MADE: Final = {*site_hooks.OUTSIDE.values(), "bench-pipeline.md"}
 
 
 @cache

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from pamqp.header import ContentHeader
 
-from tools.bench.contestants import POLICIES
 from tools.bench.wire import BenchError
 
 KEY: Final = "order.created"
 QUEUE: Final = "orders"
+POLICIES: Final = 5  # of letters of several queues; every second names the routing key too
 _PLACE: Final = b"@" * 16
 _MARK: Final = b"tenant-"
 _POOL: Final = 65_536

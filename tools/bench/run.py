@@ -1,237 +1,395 @@
-"""How fast the router moves dead letters, beside what else moves messages: `make bench` -> build/bench.json.
+"""Measure how fast the router moves dead letters, beside other programs: `make bench` → build/bench.json.
 
-Contestants, in turn within each round and in an order drawn anew each round, on one private broker:
-  router         the installed `dlx-router run`, default settings, its source -> a dead-letter exchange
-  amqp_shovel    RabbitMQ's shovel over AMQP, on-confirm, prefetch 1000, through a socket as the router
-                 (--shovel direct: without one, as only a shovel within its own broker can; faster)
-  aio_pika       a concurrent relay on aio-pika: prefetch 1000, confirms, mandatory, x-death edited, uvloop
-  local_shovel   RabbitMQ's `local` shovel, inside the broker (4.3): the limit
-  amqp_shovel_again   the same once more: what lies between the two is the machine's noise
-  router_no_journal   the router with JOURNAL=off: what the journal costs
+Contestants, in turn within each round and in an order drawn for each round, on one private broker:
+  router                    the installed `dlx-router run` with default settings, from its source to an exchange
+  router_before             the router of another tree: --before FOLDER
+  amqp_shovel               RabbitMQ's shovel over AMQP by TCP, on-confirm, prefetch 1000
+  amqp_shovel_again         the same once more: the difference between the two is noise of the machine
+  aio_pika                  a concurrent relay on aio-pika: prefetch 1000, confirms, mandatory, x-death edited, uvloop
+  local_shovel              RabbitMQ's `local` shovel inside the broker (since 4.2): the limit
+  router_no_journal         the router with JOURNAL=off
   router_journal_required   the router with JOURNAL=required
-  two_routers    two processes of the router on one source, sharing a key: no slower than one, and nothing counted twice
 
-All read the same full queue and write to the same exchange; how a run is timed is told in tools/bench/measurement.py.
-Exit: 0 done; 1 a run failed or its output was wrong (the file is written all the same); 2 wrong use; 130 interrupted.
+All read the same full queue (quorum: dlx-router.inbox; classic: a queue that the router attends) and write to the same
+exchange. A connection of the benchmark reads the depth of the target; speed and CPU are taken from its first reading
+over 5 % to the first over 95 %, so that starting does not count. Every letter that comes out is counted, and 1,000 of
+each run are compared in full. A run with a lost or changed letter has no speed: it is an error.
+
+Numbers are medians over rounds without the first; a ratio is the median of the ratios within each round.
+Exit: 0 done · 1 a run failed, the file is written · 2 wrong use · 130 interrupted.
 """
 
 import argparse
+import contextlib
 import json
+import os
+import platform
 import random
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from statistics import median
+from typing import Any, Final, NamedTuple
 
-from tools.bench import sizes
-from tools.bench.contestants import AGAIN, LOCAL, NAMES, RELAY, ROUTER, ROUTERS, SHOVEL, Place, installed_router
-from tools.bench.measurement import SAMPLES, Course, Stage
-from tools.bench.report import SMALL, Round, cells, log, machine, summary, table
-from tools.bench.wire import BenchError
+import psutil
+
+from tools.bench.contestants import (
+    AGAIN,
+    BEFORE,
+    EXCHANGE,
+    INBOX,
+    INPUT,
+    LOCAL,
+    NAMES,
+    RELAY,
+    REQUIRED,
+    ROOT,
+    ROUTER,
+    SETTINGS,
+    SHOVEL,
+    SILENT,
+    SOURCE,
+    Place,
+    Process,
+    Shovel,
+    contestant,
+    installed_router,
+    router,
+)
+from tools.bench.letters import KEY, Inspection, Letters
+from tools.bench.wire import BenchError, Wire
 from tools.brokers import BrokerError, running
 
-_OUTPUT: Final = Path(__file__).parents[2] / "build" / "bench.json"
-_LARGE: Final = {64 * 1024: 20_000, 512 * 1024: 2_500}  # 1.3 GB each: some seconds
-_MIXED: Final = 20  # queues
+SMALL: Final = 1024
+LARGE: Final = {64 * 1024: 20_000, 512 * 1024: 2_500}  # 1.3 GB each: some seconds
+RATIOS: Final = {
+    "router/before": (ROUTER, BEFORE), "router/shovel": (ROUTER, SHOVEL), "router/local": (ROUTER, LOCAL),
+    "router/aio_pika": (ROUTER, RELAY), "router/no_journal": (ROUTER, SILENT), "required/shovel": (REQUIRED, SHOVEL),
+    "shovel/again": (SHOVEL, AGAIN),
+}  # fmt: skip
+_CELL: Final = ("version", "kind", "size", "queues")
+_TARGET: Final = "bench.target"
+_JOURNAL: Final = "dlx-router.journal"
+_HEAD: Final = ("| | letters/s | MB/s | CPU, µs | CPU of the broker, µs | peak MB |", "|---|---:|---:|---:|---:|---:|")
+_SAMPLES: Final = 1000
+_QUEUES: Final = 20  # of mixed letters
 _KINDS: Final = ("classic", "quorum")
-_VERSIONS: Final = ("3.10", "4.3")
-_WITH_LOCAL: Final = (4, 2)
+_LOCAL_SINCE: Final = (4, 2)
+_COUNTED_SINCE: Final = 4  # RabbitMQ counts deliveries in headers
+_STALL_S: Final = 60
+_MB: Final = 1e6
 # As RabbitMQ comes, where the brokers for tests differ; and memory enough that no alarm stops a contestant.
 _CONFIG: Final = {
     "raft.wal_max_size_bytes": "536870912",
     "collect_statistics_interval": "5000",
     "vm_memory_high_watermark.absolute": "6GB",
 }
-_NOTES: Final = (
-    "A cell is broker version x queue type (of source and target); each number a median over rounds but the first.",
-    "queues: where letters died; cells of 20 have 5 policies and are in summary as mixed_*.",
-    "ratio_of_shovel_to_itself: the same contestant twice in a round; what another ratio differs by less is noise.",
-    "summary is the worst cell: the lowest ratio, the highest CPU and memory; 1 KiB cells except large_*.",
-    "In quorum cells every contestant reads dlx-router.inbox; in classic cells a classic queue it attends.",
-    "Each run begins without a journal: a router that starts reads it for open tasks, and would read that of all runs.",
-    "Speed and CPU: from the first reading of the target over 5 % to the first over 95 %; startup never counts.",
-    "cpu_us_per_message: user and system time of the contestant's processes; broker_cpu_us_per_message: the broker's.",
-    "The shovels run inside the broker: their CPU is the broker's.",
-    "options.shovel: network, amqp_shovel connects by TCP as between two brokers; direct, without a socket: faster.",
-    "rss_mb: the peak; of two_routers the larger of both.",
-    "settled: what each router counted; a run whose sum is not what came out is an error.",
-    "shapes: one run each, outside of summary.",
-    "aio_pika moves fewer messages (its `messages`), being too slow for as many; all rates are of its own run.",
-    "Every letter that came out is counted by its number; of each run, random ones (`verified`) are compared in full.",
-    "4.x: letters have x-delivery-count and x-acquired-count, as real ones have that a consumer refused.",
-    "exact: own headers came out with the bytes that were sent, AMQP types included; demanded of the router only.",
-)
 
 
-COUNTED_SINCE: Final = 4  # the major version of RabbitMQ
+@dataclass(frozen=True)
+class Course:
+    """Letters to be moved: type of source and target queue, bytes of a body, how many, of how many queues."""
+
+    kind: str
+    size: int
+    count: int
+    queues: int = 1
+
+
+class Reading(NamedTuple):
+    """The depth of the target at a moment, and CPU seconds of contestant and broker so far."""
+
+    at_s: float
+    depth: int
+    cpu_s: float
+    broker_s: float
+
+
+def usage(pid: int | None) -> tuple[float, float]:
+    """Return CPU seconds and resident MB of a process and its children."""
+    if pid is None:
+        return 0.0, 0.0
+    cpu = rss = 0.0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for member in (process := psutil.Process(pid), *process.children(recursive=True)):
+            times = member.cpu_times()
+            cpu += times.user + times.system
+            rss += member.memory_info().rss
+    return cpu, rss / _MB
+
+
+@contextlib.contextmanager
+def started(mover: Process | Shovel) -> Iterator[None]:
+    """Run it while the block lasts."""
+    try:
+        mover.start()
+        yield
+    finally:
+        mover.stop()
+
+
+class Stage:
+    """A broker made ready for runs."""
+
+    def __init__(self, place: Place, seed: int, *, counted: bool) -> None:
+        """Have the router declare its inbox. `counted`: as Letters has it."""
+        self._place, self._seed, self._counted = place, seed, counted
+        self._chance = random.Random(seed)
+        process = router(place, INBOX)
+        with started(process):
+            process.await_ready()
+        with Wire(place.amqp_url) as wire:
+            wire.exchange(EXCHANGE, "direct")
+            wire.exchange(INPUT, "fanout")
+
+    def run(self, name: str, course: Course) -> dict[str, Any]:
+        """Return speed, CPU and memory of this contestant; BenchError if a letter is missing or changed."""
+        source = INBOX if course.kind == "quorum" else SOURCE
+        letters = Letters(course.size, self._seed, course.queues, counted=self._counted)
+        mover = contestant(name, replace(self._place, is_mixed=course.queues > 1), source)
+        with Wire(self._place.amqp_url) as wire:
+            self._fill(wire, course, source, letters)
+            with started(mover):
+                readings, rss_mb = self._watch(wire, mover, course.count)
+                time.sleep(0.2)  # for the last acks
+                settled = mover.settled()
+            left = _rest(wire, source)
+            inspection = Inspection(letters, course.count, _SAMPLES, self._chance)
+            wire.drain(_TARGET, wire.depth(_TARGET)[0], inspection.take)
+        inspection.finish(must_be_exact=name in SETTINGS)
+        if settled is not None and settled != course.count + inspection.duplicates:
+            raise BenchError(f"the router counted {settled} letters, {course.count + inspection.duplicates} came out")
+        result = _result(readings, course)
+        own = {"rss_mb": round(rss_mb, 1)} if mover.name in {*SETTINGS, RELAY} else {}
+        return {**result, **own, "duplicates": inspection.duplicates, "left_in_source": left}
+
+    def _fill(self, wire: Wire, course: Course, source: str, letters: Letters) -> None:
+        wire.delete(_JOURNAL)  # a router that starts reads all of it
+        wire.queue(_TARGET, {"x-queue-type": course.kind})
+        wire.bind(_TARGET, EXCHANGE, KEY)
+        if source == INBOX:
+            _rest(wire, INBOX)
+            wire.purge(INBOX)
+        else:
+            wire.queue(SOURCE, {"x-queue-type": course.kind})
+            wire.bind(SOURCE, INPUT, "")
+        wire.fill(INBOX if source == INBOX else INPUT, KEY, course.count, letters)
+        if (filled := wire.depth(source)) != (course.count, 0):
+            raise BenchError(f"{source} holds {filled[0]} letters of {course.count} and has {filled[1]} consumers")
+
+    def _watch(self, wire: Wire, mover: Process | Shovel, count: int) -> tuple[list[Reading], float]:
+        """Return the readings until all are in the target, and the peak of resident MB."""
+        readings: list[Reading] = []
+        peak, moved_s = 0.0, time.monotonic()
+        while not readings or readings[-1].depth < count:
+            depth, _ = wire.depth(_TARGET)
+            (cpu, rss), (broker, _) = usage(mover.pid), usage(self._place.broker_pid)
+            now, peak = Reading(time.monotonic(), depth, cpu, broker), max(peak, rss)
+            moved_s = now.at_s if not readings or depth != readings[-1].depth else moved_s
+            if now.at_s - moved_s > _STALL_S:
+                raise BenchError(f"{mover.name} stands still at {depth} of {count}")
+            readings.append(now)
+            mover.check()
+            time.sleep(0.05 if count > 20_000 else 0.005)  # noqa: PLR2004 - few are over soon
+        return readings, peak
+
+
+def _rest(wire: Wire, source: str) -> int:
+    """Return how many letters the source holds once it has no consumer."""
+    deadline = time.monotonic() + 30
+    while (answer := wire.depth(source))[1]:
+        if time.monotonic() > deadline:
+            raise BenchError(f"{source} still has {answer[1]} consumers after 30 s")
+        time.sleep(0.05)
+    return answer[0]
+
+
+def _result(readings: list[Reading], course: Course) -> dict[str, Any]:
+    first = next(reading for reading in readings if reading.depth >= course.count * 0.05)
+    last = next(reading for reading in readings if reading.depth >= course.count * 0.95)
+    if first.depth == last.depth:
+        first, last = next((one for one in reversed(readings) if not one.depth), readings[0]), readings[-1]
+    seconds, count = last.at_s - first.at_s, last.depth - first.depth
+    if not seconds or not count:
+        raise BenchError("too fast to be measured: ask for more messages")
+    return {
+        "messages_per_s": round(count / seconds, 1),
+        "mb_per_s": round(count * course.size / seconds / _MB, 2),
+        "cpu_us": round((last.cpu_s - first.cpu_s) / count * 1e6, 2),
+        "broker_cpu_us": round((last.broker_s - first.broker_s) / count * 1e6, 2),
+    }
 
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be run, and what came of it so far. `write` may be called at any time."""
+    """The options, and the rounds so far."""
 
     given: argparse.Namespace
-    seed: int
-    router: tuple[str, ...]
     chance: random.Random
-    brokers: dict[str, str] = field(default_factory=dict)
-    rounds: list[Round] = field(default_factory=list)
-    shapes: list[Round] = field(default_factory=list)
-    machine: dict[str, Any] = field(default_factory=machine)
-    began_s: float = field(default_factory=time.monotonic)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
 
     def courses(self) -> Iterator[tuple[Course, int]]:
-        """Each with its rounds."""
+        """Yield each course with its number of rounds."""
         given = self.given
         for kind in given.types:
             yield Course(kind, SMALL, given.messages), given.rounds
-            yield Course(kind, SMALL, given.messages, _MIXED), given.mixed_rounds
-        for kind in given.types if given.large_rounds else ():
-            for size, count in _LARGE.items():
+            yield Course(kind, SMALL, given.messages, _QUEUES), given.mixed_rounds
+            for size, count in LARGE.items():
                 yield Course(kind, size, max(50, int(count * min(1, given.messages / 100_000)))), given.large_rounds
 
     def names(self, version: str, course: Course) -> list[str]:
-        """Who takes part, in this round's order."""
+        """Return the contestants in the order of a round."""
         plain = course.size == SMALL and course.queues == 1
-        names = self.asked(NAMES if plain else (ROUTER, SHOVEL, AGAIN))
-        if tuple(int(part) for part in version.split(".")[:2]) < _WITH_LOCAL:
-            names = [name for name in names if name != LOCAL]
+        names = [name for name in (NAMES if plain else (ROUTER, BEFORE, SHOVEL, AGAIN)) if name in self.given.only]
+        without = {BEFORE} if self.given.before is None else set()
+        without |= {LOCAL} if tuple(int(part) for part in version.split(".")[:2]) < _LOCAL_SINCE else set()
+        names = [name for name in names if name not in without]
         self.chance.shuffle(names)
         return names
 
-    def asked(self, names: Iterable[str]) -> list[str]:
-        """Those of them that were asked for."""
-        return [name for name in names if name in self.given.only]
+    def run(self) -> None:
+        """Run every round of every course."""
+        for version in self.given.versions:
+            with tempfile.TemporaryDirectory(prefix="dlx-router-") as folder, running(version, config=_CONFIG) as node:
+                pid = int(node.rabbitmqctl("eval", "os:getpid().").strip().strip('"'))
+                command = installed_router(self.given.router)
+                place = Place(node.amqp_url, node.management_url, pid, Path(folder), command, self.given.before)
+                stage = Stage(place, self.given.seed, counted=int(version.split(".")[0]) >= _COUNTED_SINCE)
+                for course, rounds in self.courses():
+                    for number in range(rounds):
+                        results = {name: self._one(stage, name, course) for name in self.names(version, course)}
+                        self.rounds.append({
+                            "version": version, "rabbitmq": node.version, **asdict(course), "round": number,
+                            "dropped": number == 0 and rounds > 1, "results": results,
+                        })  # fmt: skip
+                        self.write()
+
+    def _one(self, stage: Stage, name: str, course: Course) -> dict[str, Any]:
+        count = min(course.count, 20_000) if name == RELAY else course.count  # which is slow
+        try:
+            result = stage.run(name, replace(course, count=count))
+        except (BenchError, OSError) as error:
+            result = {"error": str(error)}
+        shown = result.get("error") or f"{result['messages_per_s']:,.0f}/s, {result['cpu_us']:.0f} us"
+        print(f"{course.kind} {course.size} B x {count:,} {name}: {shown}", file=sys.stderr, flush=True)
+        return result
+
+    def write(self) -> None:
+        """Write the file with all rounds so far."""
+        document = {
+            "cells": cells(self.rounds), "rounds": self.rounds, "date": datetime.now(UTC).date().isoformat(),
+            "machine": {"cores": len(os.sched_getaffinity(0)), "system": platform.platform(),
+                        "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)},
+            "options": {key: str(value) for key, value in vars(self.given).items()},
+        }  # fmt: skip
+        self.given.output.parent.mkdir(parents=True, exist_ok=True)
+        self.given.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
     @property
     def failed(self) -> int:
-        """Runs without a result."""
-        return sum("error" in result for part in self.rounds + self.shapes for result in part["results"].values())
-
-    def write(self) -> None:
-        """The file holds all rounds that are over."""
-        all_cells = cells(self.rounds)
-        options = {key: value for key, value in vars(self.given).items() if key not in {"output", "seed", "router"}}
-        document = {
-            "summary": summary(all_cells), "cells": all_cells, "rounds": self.rounds, "shapes": self.shapes,
-            "date": datetime.now(UTC).date().isoformat(), "machine": self.machine, "brokers": self.brokers,
-            "failed_runs": self.failed, "seed": self.seed, "options": options,
-            "seconds": round(time.monotonic() - self.began_s), "notes": list(_NOTES),
-        }  # fmt: skip
-        output: Path = self.given.output
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        """How many runs have no result."""
+        return sum("error" in result for one in self.rounds for result in one["results"].values())
 
 
-def bench(plan: Plan) -> None:
-    """Every round of every cell is in `plan` and in its file; brokers and processes are gone."""
-    for version in plan.given.versions:
-        with tempfile.TemporaryDirectory(prefix="dlx-router-") as folder, running(version, config=_CONFIG) as node:
-            plan.brokers[version] = node.version
-            broker = int(node.rabbitmqctl("eval", "os:getpid().").strip().strip('"'))
-            shovel = node.amqp_url if plan.given.shovel == "network" else "amqp:///%2F"
-            place = Place(node.amqp_url, shovel, node.management_url, broker, Path(folder), plan.router)
-            counted = int(version.split(".")[0]) >= COUNTED_SINCE
-            stage = Stage(place, plan.seed, with_router=bool(plan.asked(ROUTERS)), counted=counted)
-            for course, rounds in plan.courses():
-                for number in range(rounds):
-                    results = _round(plan, stage, plan.names(version, course), version, course)
-                    plan.rounds.append({
-                        "version": version, "type": course.kind, "bytes": course.size, "queues": course.queues,
-                        "round": number,
-                        "dropped": number == 0 and rounds > 1, "order": list(results), "results": results,
-                    })  # fmt: skip
-                    plan.write()
-            if plan.given.shapes and version == plan.given.versions[-1]:
-                _shapes(plan, stage, version)
+def cells(rounds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a cell for each version, type, size and number of queues: medians and ratios over its rounds."""
+    grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for one in rounds:
+        if not one["dropped"]:
+            grouped.setdefault(tuple(one[key] for key in ("version", "kind", "size", "queues")), []).append(
+                one["results"]
+            )
+    return [_cell(key, group) for key, group in grouped.items()]
 
 
-def _shapes(plan: Plan, stage: Stage, version: str) -> None:
-    for course in sizes.courses(plan.given.shapes, plan.given.messages / 100_000):
-        results = _round(plan, stage, plan.asked(sizes.CONTESTANTS), version, course)
-        plan.shapes.append(sizes.row(version, course, results))
-        plan.write()
+def _cell(key: tuple[Any, ...], group: list[dict[str, Any]]) -> dict[str, Any]:
+    cell: dict[str, Any] = dict(zip(_CELL, key, strict=True)) | {"ratios": {}}
+    for name in NAMES:
+        if results := [one[name] for one in group if "messages_per_s" in one.get(name, ())]:
+            cell[name] = {measure: round(median(one[measure] for one in results), 2) for measure in results[0]}
+    for ratio, (first, second) in RATIOS.items():
+        speeds = [[one.get(name, {}).get("messages_per_s") for name in (first, second)] for one in group]
+        if values := [ours / other for ours, other in speeds if ours and other]:
+            cell["ratios"][ratio] = [round(value, 3) for value in (median(values), min(values), max(values))]
+    return cell
 
 
-def _round(plan: Plan, stage: Stage, names: list[str], version: str, course: Course) -> dict[str, dict[str, Any]]:
-    results: dict[str, dict[str, Any]] = {}
-    for name in names:
-        count = min(course.count, plan.given.aio_messages) if name == RELAY else course.count
-        try:
-            results[name] = stage.run(name, replace(course, count=count))
-            outcome = f"{results[name]['messages_per_s']:,.0f} msg/s, {results[name]['mb_per_s']:.1f} MB/s"
-        except (BenchError, OSError) as error:
-            results[name] = {"error": str(error)}
-            outcome = f"FAILED: {error}"
-        log(f"{version} {course.kind} {course.count:,} of {course.size / 1024:g} KiB {name}: {outcome}")
-    return results
+def table(all_cells: Sequence[dict[str, Any]]) -> str:
+    """Return the cells as tables of Markdown, for docs/performance.md."""
+    lines: list[str] = []
+    for cell in all_cells:
+        lines += [
+            f"### RabbitMQ {cell['version']}, {cell['kind']} queues, {cell['size']} B, {cell['queues']} queue(s)",
+            "",
+        ]
+        lines += [
+            "| | letters/s | MB/s | CPU, µs | CPU of the broker, µs | peak MB |",
+            "|---|---:|---:|---:|---:|---:|",
+        ]
+        for name in (name for name in NAMES if name in cell):
+            own = cell[name]
+            speed = f"{own['messages_per_s']:,.0f} | {own['mb_per_s']:.0f} | {own['cpu_us']:.0f}"
+            lines.append(f"| {name} | {speed} | {own['broker_cpu_us']:.0f} | {own.get('rss_mb', '–')} |")
+        shown = (f"{ratio} {mid:.2f} ({low:.2f} … {high:.2f})" for ratio, (mid, low, high) in cell["ratios"].items())
+        lines += ["", "; ".join(shown), ""]
+    return "\n".join(lines)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--messages", type=int, default=100_000, help="of 1 KiB in each run; scales the large ones too (100000)")
-    add("--aio-messages", type=int, default=20_000, help="for the relay on aio-pika, which is slow (20000)")
     add("--rounds", type=int, default=8, help="of 1 KiB in each cell; the first is dropped; 0: none (8)")
-    add("--mixed-rounds", type=int, default=4, help="of 1 KiB, 20 queues and 5 policies; the first is dropped (4)")
-    add("--large-rounds", type=int, default=4, help="of 64 KiB and 512 KiB; the first is dropped; 0: none (4)")
-    add("--shapes", type=int, nargs="?", const=1_000_000, metavar="MOST", help="also backlogs up to MOST, all sizes")
-    add("--versions", type=_list(None), default=list(_VERSIONS), help="of RabbitMQ (3.10,4.3)")
+    add("--mixed-rounds", type=int, default=4, help="of 1 KiB, 20 queues and 5 policies (4)")
+    add("--large-rounds", type=int, default=4, help="of 64 KiB and 512 KiB (4)")
+    add("--versions", type=_list(()), default=["3.10", "4.3"], help="of RabbitMQ (3.10,4.3)")
     add("--types", type=_list(_KINDS), default=list(_KINDS), help="of the queues (classic,quorum)")
     add("--only", type=_list(NAMES), default=list(NAMES), help=f"these contestants ({','.join(NAMES)})")
-    add("--shovel", choices=("network", "direct"), default="network", help="how amqp_shovel connects (network)")
     add("--quick", action="store_true", help="the last of --versions only, 20000 messages, 2 rounds")
-    add("--seed", type=int, help="draws order, bodies and samples; printed")
+    add("--seed", type=int, default=random.SystemRandom().randrange(1 << 32), help="draws order, bodies and samples")
     add("--router", metavar="COMMAND", help="another dlx-router than the one installed beside this Python")
-    add("--output", type=Path, default=_OUTPUT, help="(build/bench.json)")
-    return parser
+    add("--before", type=Path, metavar="FOLDER", help="another tree, whose router takes part as router_before")
+    add("--output", type=Path, default=ROOT / "build" / "bench.json", help="(build/bench.json)")
+    given = parser.parse_args(argv)
+    if given.quick:
+        given.versions, given.messages = given.versions[-1:], 20_000
+        given.rounds = given.mixed_rounds = given.large_rounds = 2
+    if given.messages < 1 or min(given.rounds, given.mixed_rounds, given.large_rounds) < 0:
+        parser.error("messages are at least 1, rounds at least 0")
+    if given.before and not (given.before / "dlx_router").is_dir():
+        parser.error(f"--before {given.before}: there is no dlx_router in it")
+    return given
 
 
-def _list(allowed: tuple[str, ...] | None) -> Any:  # noqa: ANN401 - what argparse calls
+def _list(allowed: tuple[str, ...]) -> Any:  # noqa: ANN401 - what argparse calls
     def parse(text: str) -> list[str]:
-        words = text.replace("-", "_").split(",")
-        for word in words:
-            if allowed and word not in allowed:
-                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(allowed)}")
+        words = text.split(",")
+        if unknown := [word for word in words if allowed and word not in allowed]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(allowed)}")
         return words
 
     return parse
 
 
-def main(argv: list[str] | None = None) -> int:
-    """See the module for exit codes."""
-    parser = _parser()
-    given = parser.parse_args(argv)
-    if given.quick:
-        given.versions, given.messages, given.rounds, given.large_rounds = given.versions[-1:], 20_000, 2, 2
-        given.mixed_rounds = 2
-    if min(given.messages, given.aio_messages) < 1 or min(given.rounds, given.mixed_rounds, given.large_rounds) < 0:
-        parser.error("messages are at least 1, rounds at least 0")
-    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
-    if not Path("/proc/self/stat").exists():
-        parser.error("this needs Linux: CPU and memory are read from /proc")
-    plan = Plan(given, seed, installed_router(given.router), random.Random(seed))
-    log(f"seed {seed}; router: {' '.join(plan.router)}; {SAMPLES} outputs of each run are verified")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the rounds, write the file, print the tables."""
+    given = _options(argv)
+    plan = Plan(given, random.Random(given.seed))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     code = 0
     try:
-        bench(plan)
+        plan.run()
     except (BenchError, BrokerError) as error:
-        log(str(error))
+        print(error, file=sys.stderr)
         code = 1
     except KeyboardInterrupt:
-        log(f"interrupted after {len(plan.rounds)} rounds")
         code = 130
-    all_cells = cells(plan.rounds)
-    if all_cells:
-        print(f"{table(all_cells)}\n\n{json.dumps(summary(all_cells), indent=1)}\n\nseed {seed}; {given.output}")
-    if plan.failed:
-        log(f"{plan.failed} runs failed: see `error` in {given.output}")
+    print(table(cells(plan.rounds)), f"seed {given.seed}; {plan.failed} runs failed; {given.output}", sep="\n")
     return code or int(plan.failed > 0)
 
 
