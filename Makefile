@@ -211,7 +211,6 @@ pages: $(READY)  ## policies.md, schemas, dictionary in docs/, from the code
 screenshots: $(READY)  ## the pictures of README and docs → docs/img
 	$(BIN)/python -m tools.brokers fetch any
 	$(BIN)/python -m tools.pages.screenshots $(ARGS)
-	$(if $(ARGS),,$(BIN)/python -m tools.pages.console_pictures)
 
 site: $(READY)  ## the documentation as a site → build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

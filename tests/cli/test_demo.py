@@ -53,9 +53,9 @@ def test_the_demo_shows_an_outage_that_costs_no_letter(broker: Broker) -> None:
     positions = [out.index(f"*** shop.shipments: {step}") for step in steps]
     assert positions == sorted(positions)
     assert "dead by the outage 0" in out
-    held, probes, most, attempts = map(
-        int, re.findall(r"held (\d+) times, (\d+) probes; no letter used more than (\d+) of its (\d+) attempts", out)[0]
-    )
+    counts = re.search(r"held (\d+) times, (\d+) probes; no message used more than (\d+) of its (\d+) attempts", out)
+    assert counts is not None
+    held, probes, most, attempts = map(int, counts.groups())
     assert held > 0
     assert probes > 0
     assert most < attempts

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.docs.pages import PAGES, read
-from tools.pages import console_pictures, screenshots
+from tools.pages import screenshots
 
 FOLDER: Final = screenshots.FOLDER
 PICTURES: Final = sorted(FOLDER.glob("*.svg"))
@@ -34,7 +34,7 @@ def test_pictures_of_the_console_are_small_and_those_that_are_shown() -> None:
         (page.path.parent / link).resolve() for page in map(read, PAGES) for link in page.links() if "img/" in link
     }
     assert {path for path in shown if path.name.startswith("console-")} == {*photos}
-    assert {photo.stem for photo in photos} <= {*console_pictures.PICTURES}
+    assert {photo.stem for photo in photos} <= {*screenshots.CONSOLE}
     assert [photo.name for photo in photos if photo.stat().st_size > 250_000] == []
 
 

@@ -25,6 +25,7 @@ import json
 import os
 import platform
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -83,6 +84,7 @@ _LOCAL_SINCE: Final = (4, 2)
 _COUNTED_SINCE: Final = 4  # RabbitMQ counts deliveries in headers
 _STALL_S: Final = 60
 _MB: Final = 1e6
+_FACTS: Final = ("model name", "MemTotal")
 # As RabbitMQ comes, where the brokers for tests differ; and memory enough that no alarm stops a contestant.
 _CONFIG: Final = {
     "raft.wal_max_size_bytes": "536870912",
@@ -225,6 +227,17 @@ def _result(readings: list[Reading], course: Course) -> dict[str, Any]:
     }
 
 
+def machine() -> dict[str, Any]:
+    """Return what the numbers depend on; nothing that names this machine."""
+    facts = Path("/proc/cpuinfo").read_text(encoding="utf-8") + Path("/proc/meminfo").read_text(encoding="utf-8")
+    cpu, memory = (next(iter(re.findall(rf"^{name}\s*: *(.+)$", facts, re.MULTILINE)), "?") for name in _FACTS)
+    return {
+        "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "memory": memory,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(), "load_before": round(os.getloadavg()[0], 2),
+    }  # fmt: skip
+
+
 @dataclass(slots=True)
 class Plan:
     """The options, and the rounds so far."""
@@ -232,6 +245,7 @@ class Plan:
     given: argparse.Namespace
     chance: random.Random
     rounds: list[dict[str, Any]] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=machine)
 
     def courses(self) -> Iterator[tuple[Course, int]]:
         """Yield each course with its number of rounds."""
@@ -283,8 +297,7 @@ class Plan:
         """Write the file with all rounds so far."""
         document = {
             "cells": cells(self.rounds), "rounds": self.rounds, "date": datetime.now(UTC).date().isoformat(),
-            "machine": {"cores": len(os.sched_getaffinity(0)), "system": platform.platform(),
-                        "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)},
+            "machine": self.machine,
             "options": {key: str(value) for key, value in vars(self.given).items()},
         }  # fmt: skip
         self.given.output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,38 +1,37 @@
-"""The pictures of README and docs, drawn from what our programs print: `make screenshots` → docs/img/*.svg.
+"""Draw the pictures of README and docs: `make screenshots` → docs/img.
 
-demo.svg shows `make demo` after some seconds, on a real broker; the others are commands that need none. A picture
-holds text and shapes only: it loads no font and no script from anywhere.
+demo.svg is `make demo` after some seconds; explain.svg and lint.svg are commands; console-*.png are pages of a real
+router, taken by Chromium (needs playwright, extra `console-dev`). Pictures in SVG load no font and no script.
 """
 
 import argparse
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
+import httpx
+import pika
 from rich.console import Console, RenderableType
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from tests.support.policies import BROKEN
 from tools.brokers import BrokerError, chosen
-from tools.demo.accounting import Books, Plan, Tally
-from tools.demo.outage import OPEN, Chronicle, Outage
-from tools.demo.router import running_router
-from tools.demo.screen import Screen, View
-from tools.demo.shop import DESKS, Shop, Watch, own_vhost
+from tools.demo.run import Router, prepared
+from tools.demo.shop import connected, own_vhost
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "docs" / "img"
-DEMO_COLUMNS: Final = 100
 COLUMNS: Final = 132  # no picture is wider
-DEMO_S: Final = 12.0
-STORIES: Final = 5
-PATIENCE_S: Final = 60.0
+CONSOLE: Final = ("console-overview", "console-group", "console-letter", "console-redrive")
 _BROKEN: Final = f"""\
 {BROKEN}      redelivery-delay-multiplier: two
       dead-letter-exchange: ""
@@ -66,37 +65,27 @@ _FORMAT: Final = """\
 </g>
 </svg>
 """
-
-
-def main() -> int:
-    """0: drawn · 2: wrong use, or no broker to be had."""
-    parser = argparse.ArgumentParser(description="Draw the pictures of README and docs.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"demo, {', '.join(COMMANDS)}; without any: all")
-    names = parser.parse_args().names or ["demo", *COMMANDS]
-    if strange := [name for name in names if name not in {"demo", *COMMANDS}]:
-        parser.error(f"no picture is called {', '.join(strange)}")
-    FOLDER.mkdir(exist_ok=True)
-    try:
-        for name in names:
-            drawn = demo() if name == "demo" else command(name)
-            (FOLDER / f"{name}.svg").write_text(drawn, encoding="utf-8")
-            print(FOLDER / f"{name}.svg")
-    except BrokerError as error:
-        print(f"No broker for the demo: {error}", file=sys.stderr)
-        return 2
-    return 0
+_POLICIES: Final = """\
+version: 1
+policies:
+  - {name: everything, match: "#", definition: {max-delivery-attempts: 1, journal: {body: final}}}
+  - name: payments
+    match: "payments.#"
+    priority: 1
+    definition: {max-delivery-attempts: 2, redelivery-delay: 10m, outage: {deaths: 8, within: 1m, probe-every: 30s}}
+"""
+# Queue, and the error of its consumer; how many messages fail.
+_TROUBLES: Final = (
+    ("payments.capture", "TimeoutError", "gateway did not answer within 5 s", "gateway.py:88 in capture", 12),
+    ("mails.receipts", "SMTPRecipientsRefused", "550 mailbox {0} unavailable", "smtp.py:41 in send", 31),
+    ("stock.reservations", "OutOfStock", "no stock for sku {0}", "stock.py:130 in reserve", 17),
+    ("invoices.pdf", "TemplateError", "'vat' is undefined", "render.py:12 in page", 4),
+)
 
 
 def command(name: str) -> str:
-    """What is typed and what is printed, as a picture."""
+    """Return a picture of what is typed and printed."""
     typed = COMMANDS[name].removesuffix(" || true")
-    shown = printed(name)
-    widest = max(map(len, shown.splitlines()))
-    return picture(Text.assemble((f"$ {typed}\n", "bold"), shown), typed, name, min(max(widest, 80), COLUMNS))
-
-
-def printed(name: str) -> str:
-    """What a command prints."""
     with tempfile.TemporaryDirectory(prefix="dlx-router-screenshots-") as work:
         (Path(work) / "policies").symlink_to(ROOT / "policies")
         (Path(work) / "my-policies").mkdir()
@@ -105,52 +94,116 @@ def printed(name: str) -> str:
         argv = ["bash", "-c", _SHIM.format(python=sys.executable, line=COMMANDS[name])]
         env = {**others, "PYTHONPATH": str(ROOT), "COLUMNS": str(COLUMNS)}
         done = subprocess.run(argv, cwd=work, env=env, capture_output=True, text=True, check=True, timeout=60)
-    return f"{done.stdout}{done.stderr}".rstrip()
+    shown = f"{done.stdout}{done.stderr}".rstrip()
+    columns = min(max([80, *map(len, shown.splitlines())]), COLUMNS)
+    return picture(Text.assemble((f"$ {typed}\n", "bold"), shown), typed, name, columns)
 
 
 def demo() -> str:
-    """The demo, once letters wait, succeed and are dead."""
-    plan = Plan(float("inf"), 2000, Outage(3.0, float("inf")))
-    with (
-        chosen() as broker,
-        tempfile.TemporaryDirectory(prefix="dlx-router-screenshots-") as work,
-        own_vhost(broker) as vhost,
-        running_router(vhost.amqp_url, Path(work), plan) as router,
-    ):
-        books = Books(plan, {desk.queue: Tally() for desk in DESKS})
-        shop, watch = Shop(vhost.amqp_url, books), Watch(vhost)
-        screen = Screen(
-            Console(file=io.StringIO(), width=DEMO_COLUMNS, height=32), books, router, Chronicle(plan.outage)
-        )
+    """Return a picture of the demo at the end of its outage."""
+    with prepared(Console(file=io.StringIO()), 30, []) as (running, (publish_s, _)):
         try:
-            shop.open()
-            started = time.monotonic()
-            while True:
-                view = View(books.snapshot(), watch.depths(), router.said())
-                breaker = view.said.breaker if view.said is not None else None
-                for news in screen.chronicle.notice(breaker, down=shop.is_down):
-                    screen.headline(news)
-                seconds = time.monotonic() - started
-                if seconds > PATIENCE_S or (seconds > DEMO_S and _shows_enough(view, books)):
-                    return picture(screen.picture(view), "make demo", "demo")
-                time.sleep(0.25)
+            running.shop.open()
+            running.run(publish_s, 0)
+            return picture(running.picture(), "make demo", "demo")
         finally:
-            shop.close()
-            watch.close()
+            running.shop.close()
 
 
-def _shows_enough(view: View, books: Books) -> bool:
-    rows = [view.row(desk) for desk in DESKS]
-    ends = any("out of tries" in story for story in list(books.stories)[-STORIES:])
-    is_open = view.said is not None and view.said.breaker == OPEN
-    return ends and is_open and all(any(row[place] for row in rows) for place in (1, 3, 4)) and len(view.rungs()) > 1
-
-
-def picture(what: RenderableType, title: str, name: str, columns: int = DEMO_COLUMNS) -> str:
-    """A terminal that shows this, in SVG."""
+def picture(what: RenderableType, title: str, name: str, columns: int = 100) -> str:
+    """Return a terminal that shows this, as SVG."""
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(what, markup=False, highlight=False) if isinstance(what, Text) else console.print(what)
     return console.export_svg(title=title, theme=MONOKAI, code_format=_FORMAT, unique_id=name)
+
+
+def console() -> None:
+    """Write the pictures of the console: four queues fail, each for a reason of its own."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - an extra
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    with (
+        chosen() as broker,
+        own_vhost(broker) as vhost,
+        tempfile.TemporaryDirectory(prefix="dlx-router-pictures-") as work,
+        sync_playwright() as playwright,
+    ):
+        (Path(work) / "policies").mkdir()
+        (Path(work) / "policies/shop.yaml").write_text(_POLICIES, encoding="utf-8")
+        router = Router(vhost.amqp_url, Path(work), {"MANAGEMENT_URL": broker.management_url})
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        try:
+            router.start()
+            _fail(vhost.amqp_url)
+            page = browser.new_page(base_url=router.url, viewport={"width": 1280, "height": 800}, color_scheme="light")
+            for name, path in zip(CONSOLE, _pages(router.url, vhost.name), strict=True):
+                page.goto(path, wait_until="networkidle")
+                page.screenshot(path=FOLDER / f"{name}.png")
+        finally:
+            browser.close()
+            router.kill()
+
+
+def _fail(amqp_url: str) -> None:
+    """Publish messages and reject each."""
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dlx-router.inbox"}
+    with connected(amqp_url) as channel:
+        for queue, error, message, frame, count in _TROUBLES:
+            channel.queue_declare(queue, durable=True, arguments=dead)
+            for number in range(count):
+                own = {"x-error-type": error, "x-error-frame": frame, "x-error-message": message.format(4711 + number)}
+                body = f'{{"order": {4711 + number}, "customer": "c-{number % 7}", "total": "{number * 7 + 12}.90"}}'
+                how = pika.BasicProperties(headers=own, content_type="application/json", delivery_mode=2)
+                channel.basic_publish("", queue, body.encode(), how)
+            for method, _, _ in channel.consume(queue, inactivity_timeout=10):
+                channel.basic_reject(method.delivery_tag, requeue=False)
+                if method.delivery_tag % count == 0:
+                    break
+            channel.cancel()
+
+
+def _pages(url: str, vhost: str) -> tuple[str, ...]:
+    """Return the paths of the pages that are shown, once all messages are at their ends."""
+    with httpx.Client(base_url=f"{url}/api/v1", timeout=10, trust_env=False) as api:
+
+        def get(path: str, **asked: Any) -> Any:  # noqa: ANN401 - JSON
+            return api.get(path, params=asked).raise_for_status().json()
+
+        total = sum(count for *_, count in _TROUBLES)
+        _until(lambda: len(get("/letters", limit=1000)["letters"]) == total)
+        _until(lambda: all(queue["depth"] is not None for queue in get("/queues")["lying"]))
+        group = next(row["id"] for row in get("/groups")["groups"] if row["failed_queue"] == "mails.receipts")
+        letter = get("/letters", queue="stock.reservations")["letters"][0]["id"]
+        wanted = {"vhost": vhost, "queue": "DLQ.mails.receipts", "dry_run": True, "rate": 0}
+        task = api.post("/tasks", json=wanted).raise_for_status().json()["id"]
+        _until(lambda: get(f"/tasks/{task}", vhost=vhost)["state"] in {"done", "stopped"})
+        return "/", f"/groups/{group}", f"/letters/{letter}", f"/tasks/{task}?vhost={quote(vhost, safe='')}"
+
+
+def _until(look: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not look():
+        if time.monotonic() > ends:
+            raise BrokerError("the messages did not come to rest in time")
+        time.sleep(0.1)
+
+
+def main() -> int:
+    """0: drawn · 2: wrong use, or no broker."""
+    names = ("demo", *COMMANDS, "console")
+    parser = argparse.ArgumentParser(description="Draw the pictures of README and docs.")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*names, []], help=f"{', '.join(names)} (all)")
+    try:
+        for name in parser.parse_args().names or names:
+            if name == "console":
+                console()
+            else:
+                (FOLDER / f"{name}.svg").write_text(demo() if name == "demo" else command(name), encoding="utf-8")
+            print(name)
+    except BrokerError as error:
+        print(f"no broker: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":

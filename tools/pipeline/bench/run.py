@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools import brokers
-from tools.bench.report import machine
+from tools.bench.run import machine
 from tools.pipeline.bench.ingest import Memory, freshness, measured_ingest, plain_ingest, publish, restart
 from tools.pipeline.bench.page import page
 from tools.pipeline.kills import declare
