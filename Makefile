@@ -203,10 +203,8 @@ bench-pipeline: $(READY_SPARK)  ## ingest, analyses and redrive; beside pyarrow 
 
 .PHONY: pages screenshots site
 
-pages: $(READY)  ## policies.md, schemas, dictionary in docs/, from the code
-	$(BIN)/python -m tools.pages.policies
-	$(BIN)/python -m tools.pages.journal_schema
-	$(BIN)/python -m tools.pages.data_dictionary
+pages: $(READY)  ## tables of pages that come from the code
+	PYTHONPATH=. $(BIN)/python -m tools.pages.reference
 
 screenshots: $(READY)  ## the pictures of README and docs → docs/img
 	$(BIN)/python -m tools.brokers fetch any

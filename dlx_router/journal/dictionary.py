@@ -1,7 +1,7 @@
 """The dictionary of the journal's format 2: a constant, because every message that was made with it needs it for ever.
 
-`tools/pages/journal_dictionary.py` made it of invented letters; docs/journal-dictionary-40001.zstd has the same bytes
-for readers in other languages. It is text here, so that it is there too where the package is imported from a zip.
+It was trained on invented letters. docs/journal-dictionary-40001.zstd has the same
+bytes for readers in other languages. It is text here, so that it is there too where the package is imported from a zip.
 """
 
 import base64

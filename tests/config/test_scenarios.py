@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tools.pages import policies as policies_page
+from tools.pages import reference
 
 ROOT: Final = Path(__file__).parents[2]
 SCHEMA: Final = json.loads((ROOT / "docs" / "policies.schema.json").read_text(encoding="utf-8"))["$defs"]
@@ -136,4 +136,4 @@ def test_no_scenario_is_of_a_key_that_is_gone() -> None:
 
 
 def test_the_page_of_the_policy_language_is_that_of_the_code() -> None:
-    assert (ROOT / "docs" / "policies.md").read_text(encoding="utf-8") == policies_page.page(), "run `make pages`"
+    assert (ROOT / "docs" / "policies.md").read_text(encoding="utf-8") == reference.policies(), "run `make pages`"

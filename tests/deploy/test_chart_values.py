@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.deploy.chart import CHART, environment, of_kind, pod_of, rendered, values_of
-from tools.pages import chart_readme
+from tools.pages import reference
 
 MINIMAL: Final[Mapping[str, Any]] = {"amqp": {"existingSecret": "rabbit"}}
 SIGNED: Final = {**MINIMAL, "provenance": {"existingSecret": "key"}}
@@ -67,7 +67,7 @@ SWITCHED_ON: Final = {
     *(f"{name}.enabled" for name in ("ingress", "keda", "networkPolicy", "pipeline")),
     *(f"monitoring.{name}.enabled" for name in ("serviceMonitor", "prometheusRule", "dashboards")),
 }
-LEAVES: Final = dict(chart_readme.leaves(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))))
+LEAVES: Final = dict(reference.leaves(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))))
 
 
 @pytest.mark.parametrize("name", LEAVES)
