@@ -83,17 +83,17 @@ class Api:
             _end(f"{self.address}: what answers there is no router's API; look at DLX_ROUTER_API_URL")
 
     def _whole(self, document: dict[str, Any]) -> dict[str, Any]:
-        """The document; what a list lacks, because nobody could be asked about a vhost, is said on stderr, once."""
-        lacks = document.get("missing")
-        for vhost, why in lacks.items() if isinstance(lacks, dict) else ():
+        """The document; warn once of each vhost whose journal the index does not read now."""
+        known = document.get("as_of")
+        for vhost in [vhost for vhost, ms in known.items() if ms is None] if isinstance(known, dict) else ():
             if vhost not in self._missing:
-                output.warn(f"vhost {vhost} is not in it: {why}")
+                output.warn(f"vhost {vhost}: the router's index does not read its journal now; see dlx-router status")
             self._missing.add(vhost)
         return document
 
     def nothing(self, text: str) -> str:
-        """Return `text` for an empty list, or that the answer is unknown where vhosts are missing from it."""
-        return f"Unknown: {len(self._missing)} vhosts could not be asked." if self._missing else text
+        """Return `text` for an empty list, or that the answer is unknown where the index does not read a vhost."""
+        return f"Unknown: the index does not read {len(self._missing)} vhosts now." if self._missing else text
 
     def look(self, path: str, **query: Any) -> tuple[dict[str, Any] | None, str]:  # noqa: ANN401 - as for get
         """The answer to one GET; None, and why, where the router gives none. Waits for nobody."""

@@ -33,7 +33,7 @@ def key(order: Mapping[str, Any]) -> bytes:
 
 
 def leave(vhost: str) -> bytes:
-    """Read it no more; somebody else leads."""
+    """Read it no more."""
     return encoded({"do": "leave", "vhost": vhost})
 
 

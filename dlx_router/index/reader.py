@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,15 @@ _STATE: Final = (
 )
 
 
+def cursor_of(letter: dict[str, Any]) -> str:
+    """Where a page ends: its last letter's number in this file, and what names the letter in other files."""
+    return f"{letter['cursor']}.{_tag(letter['vhost'], letter['failed_queue'], letter['serial'])}.{letter['id']}"
+
+
+def _tag(vhost: str, failed_queue: str, serial: int | None) -> str:
+    return blake2b(f"{vhost}\0{failed_queue}\0{serial}".encode(), digest_size=6).hexdigest()
+
+
 class IndexAway(Exception):
     """There is no index to ask just now; says why."""
 
@@ -60,6 +70,21 @@ class Reader:
             if not numbers:
                 return []
             return [letter_told(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit, oldest=oldest))]
+
+    def number_of(self, cursor: str) -> int | None:
+        """The number here of the letter that a page ended with, at whichever replica (see cursor_of); None: unknown."""
+        number, _, rest = cursor.partition(".")
+        tag, _, letter_id = rest.partition(".")
+        if not rest:
+            return int(number)
+        with self._asking() as ask:
+            rows = ask(
+                "SELECT letters.number, vhost, name, serial FROM letters JOIN queues ON queues.number = queue"
+                f" WHERE letters.number IN ({SOUGHT}) AND letters.id = :id",
+                {"key": key_of(letter_id), "id": letter_id},
+            ).fetchall()
+        numbers = [row["number"] for row in rows if _tag(row["vhost"], row["name"], row["serial"]) == tag]
+        return int(number) if int(number) in numbers else max(numbers, default=None)
 
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
         """All that is known of the letter: an entry for each failed queue that it died in, and each equal message.

@@ -38,7 +38,7 @@ class Supervisor:
     """Of one index file. `where(vhost)` is asked at each connect, so that renewed secrets are used."""
 
     def __init__(self, path: Path, stream: str, where: Where, readiness: Readiness, max_bytes: int = 0) -> None:
-        self.key_of: Callable[[str], bytes] = lambda _vhost: b""  # what signs the journal of a vhost; b"": not known
+        self.key_of: Callable[[str], bytes | None] = lambda _vhost: b""  # what signs its journal; None: not known yet
         self.path = path
         self.reader = Reader(path)
         self.status = {"vhosts": {}, "trouble": "starting", "rebuilds": 0}
@@ -47,6 +47,7 @@ class Supervisor:
         self._notices = Once()
         self._process: Process | None = None
         self._tries: dict[str, int] = {}
+        self._keys: dict[str, bytes] = {}  # of vhosts that the process was told to read
         self._again: dict[str, float] = {}
         self._unsent: dict[str, str] = {}  # vhosts whose address could not be read, and why
 
@@ -63,16 +64,17 @@ class Supervisor:
     def status(self, status: dict[str, Any]) -> None:
         self._status, self._heard_s = status, time.monotonic()
 
-    def lead(self, vhost: str, *, ours: bool) -> None:
-        """We lead this vhost, or do not any more."""
-        if ours and vhost not in self._wanted:
-            self._wanted.add(vhost)
-            self._attend(vhost)
-        elif not ours and vhost in self._wanted:
-            self._wanted.discard(vhost)
-            self._unsent.pop(vhost, None)
-            self._status.get("vhosts", {}).pop(vhost, None)
-            self._send(protocol.leave(vhost))
+    def follow(self, vhost: str) -> None:
+        """Read the journal of this vhost, from when its key is known."""
+        self._wanted.add(vhost)
+        self._attend(vhost)
+
+    def leave(self, vhost: str) -> None:
+        """Read it no more."""
+        self._wanted.discard(vhost)
+        for kept in (self._unsent, self._keys, self._status.get("vhosts", {})):
+            kept.pop(vhost, None)
+        self._send(protocol.leave(vhost))
 
     def emptied(self, vhost: str, exchange: str, routing_key: str, until_ms: int) -> None:
         """The queue behind this place was found empty."""
@@ -109,6 +111,7 @@ class Supervisor:
         self._process = process
         try:
             self._again.clear()
+            self._keys.clear()
             for vhost in self._wanted:
                 self._attend(vhost)
             await self._listen(process)
@@ -168,13 +171,19 @@ class Supervisor:
         """Whoever lost its connection, or does not know of one yet, is told anew where to connect, after a moment."""
         now = asyncio.get_running_loop().time()
         for vhost in self._wanted:
-            if vhost in vhosts and vhosts[vhost].get("state") != "lost":
+            if self.key_of(vhost) not in {None, self._keys.get(vhost)}:  # it is known now, or is another one
+                self._send(protocol.leave(vhost))
+                self._attend(vhost)
+            elif vhost in vhosts and vhosts[vhost].get("state") != "lost":
                 self._again.pop(vhost, None)
             elif now >= self._again.setdefault(vhost, now + AGAIN_S):
                 del self._again[vhost]
                 self._attend(vhost)
 
     def _attend(self, vhost: str) -> None:
+        if (key := self.key_of(vhost)) is None:
+            return
+        self._keys[vhost] = key
         try:
             hosts, login, tls = self._where(vhost)
         except Exception as error:  # noqa: BLE001 - a secret's file may be gone just now; the next look asks again
@@ -183,7 +192,7 @@ class Supervisor:
             return
         self._unsent.pop(vhost, None)
         tries = self._tries[vhost] = self._tries.get(vhost, -1) + 1
-        self._send(protocol.attend(hosts[tries % len(hosts)], login, tls, self._stream, self.key_of(vhost)))
+        self._send(protocol.attend(hosts[tries % len(hosts)], login, tls, self._stream, key))
 
     def _send(self, order: bytes) -> None:
         process = self._process

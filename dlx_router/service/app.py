@@ -81,11 +81,13 @@ class App:
         self.depths = None if self.index is None else EmptiedQueues(self.index, self.attendants, self._management)
 
     def _index(self) -> Supervisor | None:
-        """The index, where there is a file for it and a journal to make it from."""
+        """The index, where there is a file for it and a journal to build it from; none beside observation."""
         settings = self._settings
-        if settings.index_path is None or settings.journal == "off":
+        if settings.index_path is None or settings.journal == "off" or self._observe:
             return None
-        return Supervisor(place_of(settings.index_path), self._names.journal, self._where, self.readiness)
+        index = Supervisor(place_of(settings.index_path), self._names.journal, self._where, self.readiness)
+        index.key_of = self._key_of
+        return index
 
     def _webhooks(self, index: Supervisor) -> list[asyncio.Task[None]]:
         """Who observes has nothing to tell: it leads nowhere."""
@@ -102,10 +104,6 @@ class App:
             router_id=self._router_id,
         )
         return [asyncio.create_task(self.background.keep("webhooks", webhooks.watch))]
-
-    def _led(self, index: Supervisor, attendant: VhostRunner) -> None:
-        """Whoever leads a vhost indexes it."""
-        attendant.leadership.on_change(lambda: index.lead(attendant.vhost, ours=attendant.leadership.is_ours))
 
     async def run(self) -> int:
         """Attend until a signal; 0 after a drained SIGTERM, 130 after SIGINT, 1 where the deadline passed."""
@@ -136,7 +134,7 @@ class App:
         attendant = self.attendants[vhost] = self._attendant(vhost)
         self._share_bytes()
         if self.index is not None:
-            self._led(self.index, attendant)
+            self.index.follow(vhost)
         running = self._running[vhost] = asyncio.create_task(attendant.run())
         running.add_done_callback(self._attendant_ended)
 
@@ -154,6 +152,8 @@ class App:
 
     def _forget(self, vhost: str) -> None:
         del self.attendants[vhost], self._running[vhost]
+        if self.index is not None:
+            self.index.leave(vhost)
         self.readiness.drop_vhost(vhost)
         self.metrics.forget(vhost)
         self._share_bytes()
@@ -225,7 +225,6 @@ class App:
         if (index := self.index) is None or (depths := self.depths) is None:
             return looks
         self.metrics.index_signatures = index.signatures
-        index.key_of = self._key_of
         return [
             asyncio.create_task(keep("index", index.run)),
             asyncio.create_task(keep("depths", depths.watch)),
@@ -234,10 +233,10 @@ class App:
             asyncio.create_task(keep("ageing", lambda: watch_index(index, self._led_vhosts, self.metrics))),
         ]
 
-    def _key_of(self, vhost: str) -> bytes:
-        """What signs its journal; empty where that is not known, or it is not served any more."""
+    def _key_of(self, vhost: str) -> bytes | None:
+        """What signs its journal; None before the first session, or where it is not served any more."""
         attendant = self.attendants.get(vhost)
-        return b"" if attendant is None else attendant.key
+        return None if attendant is None else attendant.key or None
 
     def _led_vhosts(self) -> set[str]:
         return {vhost for vhost, attendant in self.attendants.items() if attendant.leadership.is_ours}

@@ -122,6 +122,9 @@ class Attendant:
     def policy_for(self, _queue: str, _reason: str) -> None:
         """No policy is about anything here."""
 
+    def breakers(self) -> dict[str, str]:
+        return {}
+
     def not_leading(self) -> str:
         return f"this router does not lead vhost {self.vhost!r}"
 

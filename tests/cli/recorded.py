@@ -320,7 +320,7 @@ QUEUES: Final[dict[str, Any]] = {
         },
     ],
     "signatures": {"/": {"ok": 40, "bad": 1}},
-    "missing": {},
+    "as_of": {},
 }
 READY: Final = {
     "ready": False,
@@ -362,7 +362,6 @@ PREVIEW: Final = {
     "objection": f"queue '{GRAVE}' has 1 consumer",
 }
 POLICIES: Final = {
-    "missing": {},
     "revision": "0" * 12,
     "policies": [
         {"name": "orders", "vhost": None, "selects": "match: orders.#", "priority": 0, "file": "p.yaml:3", "keys": {}}
@@ -372,9 +371,9 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "/readyz": READY,
     "/status": STATUS,
     "/queues": QUEUES,
-    "/groups": {"groups": [GROUP_OF_IT], "next": None, "missing": {}},
+    "/groups": {"groups": [GROUP_OF_IT], "next": None, "as_of": {}},
     f"/groups/{GROUP}": GROUP_OF_IT,
-    "/letters": {"letters": [letter(), WAITING], "next": None, "missing": {}},
+    "/letters": {"letters": [letter(), WAITING], "next": None, "as_of": {}},
     f"/letters/{LETTER}": {"letters": [WHOLE]},
     "/tasks": {"tasks": [listed(task()), listed(DRY), listed(STOPPED)], "next": None},
     "/tasks/preview": PREVIEW,
@@ -382,7 +381,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     f"/tasks/{TASK}/pause": task(state="paused"),
     f"/tasks/{DRY['id']}": DRY,
     f"/tasks/{STOPPED['id']}": STOPPED,
-    "/audits": {"audits": AUDITS, "next": None, "missing": {}},
+    "/audits": {"audits": AUDITS, "next": None, "as_of": {}},
     "/policies": POLICIES,
     f"/letters/{LETTER}/comments": {"comments": WHOLE["comments"]},
 }

@@ -209,7 +209,7 @@ class Liar:
         }
         failed = {"vhost": text, "failed_queue": text, "states": {"dead": 1}, "last_ms": WHEN}
         failed |= {"oldest_ms": WHEN, "policy": text, "breaker": "open"}
-        missing = {text: text}
+        as_of = {text: None}
         known: dict[str, dict[str, Any]] = {
             "/readyz": {"ready": False, "reasons": [text], "notes": [text]},
             "/status": {
@@ -217,10 +217,10 @@ class Liar:
                 "router_id": text,
                 "vhosts": {text: {"leaderless_ms": 12_000, "leader": None}, "b": {"leader": "x"}},
             },
-            "/queues": {"failed": [failed], "lying": [place], "missing": missing},
-            "/groups": {"groups": [group(text)], "next": 50, "missing": missing},
+            "/queues": {"failed": [failed], "lying": [place], "as_of": as_of},
+            "/groups": {"groups": [group(text)], "next": 50, "as_of": as_of},
             "/groups/g1-1": group(text),
-            "/letters": {"letters": [letter(text)], "next": "~e30", "missing": missing},
+            "/letters": {"letters": [letter(text)], "next": "~e30", "as_of": as_of},
             "/tasks": {"tasks": [listed(text)], "next": f"{WHEN}.5cc63cdf0e4f"},
             "/edits": task(text),
             "/tasks/preview": preview,
@@ -233,7 +233,7 @@ class Liar:
                 "policies": [text],
                 "keys": [{"key": text, "value": text, "set_by": text}],
             },
-            "/audits": {"audits": [audit], "next": "7.a", "missing": missing},
+            "/audits": {"audits": [audit], "next": "7.a", "as_of": as_of},
         }
         if re.fullmatch("/letters/[^/]+", path):
             entry = whole(text)

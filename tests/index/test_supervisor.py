@@ -56,11 +56,11 @@ def scene(file: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 async def test_a_vhost_whose_address_could_not_be_read_is_read_once_it_can_be(scene: Scene) -> None:
     """It was never, where that was so as the process started; and the next status took the note of it back."""
     scene.trouble = GONE
-    scene.index.lead("/", ours=True)
+    scene.index.follow("/")
     async with scene.running() as index:
         await soon(lambda: index.status["trouble"] is None, within=20)
         await stays(lambda: GONE in scene.notes(), for_s=1.2)
-        index.lead("other", ours=True)
+        index.follow("other")
         scene.trouble = ""
         await soon(lambda: scene.state() and scene.state("other"), within=10)
         await soon(lambda: GONE not in scene.notes())
@@ -68,10 +68,10 @@ async def test_a_vhost_whose_address_could_not_be_read_is_read_once_it_can_be(sc
 
 async def test_a_vhost_that_is_left_is_no_trouble_any_more(scene: Scene) -> None:
     scene.trouble = GONE
-    scene.index.lead("/", ours=True)
+    scene.index.follow("/")
     async with scene.running() as index:
         await soon(lambda: index.status["trouble"] is None, within=20)
-        index.lead("/", ours=False)
+        index.leave("/")
         await soon(lambda: GONE not in scene.notes())
 
 
@@ -93,7 +93,7 @@ async def test_a_process_that_says_nothing_any_more_falls_behind(scene: Scene, m
         await soon(lambda: index.status["trouble"] is None, within=20)
         pid = suspended(index)
         try:
-            index.lead("/", ours=True)
+            index.follow("/")
             index.status = {**index.status, "vhosts": {"/": CURRENT}}
             assert (scene.state(), index.as_of_ms("/", 10**6)) == ("current", 10**6)
             await soon(lambda: scene.state() == "reading")
@@ -111,7 +111,7 @@ async def test_what_a_process_said_ends_with_it(scene: Scene) -> None:
     async with scene.running() as index:
         await soon(lambda: index.status["trouble"] is None, within=20)
         pid = suspended(index)
-        index.lead("/", ours=True)
+        index.follow("/")
         index.status = {**index.status, "vhosts": {"/": CURRENT}}
         os.kill(pid, signal.SIGKILL)
         await soon(lambda: "ended with" in str(index.status["trouble"]))
@@ -123,7 +123,7 @@ async def test_an_index_whose_process_cannot_be_started_says_nothing_of_vhosts(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "PYTHON", "/no/such/python")
-    scene.index.lead("/", ours=True)
+    scene.index.follow("/")
     scene.index.status = {**scene.index.status, "vhosts": {"/": CURRENT}}
     async with scene.running() as index:
         await soon(lambda: "cannot be started" in str(index.status["trouble"]))

@@ -78,7 +78,7 @@ LETTERS_BYTES: Final = 256 << 20  # of letters as they lie there: RabbitMQ takes
 
 
 class NotLed(HTTPException):
-    """Another router leads the vhost, and nothing was changed here: forwarding.py asks there."""
+    """Another router leads the vhost, and nothing was changed here: leader_proxy.py asks there."""
 
     def __init__(self, vhost: str, reason: str, takes: Takes = PLAIN) -> None:
         super().__init__(503, reason, {"retry-after": "2"})

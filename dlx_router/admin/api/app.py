@@ -12,9 +12,8 @@ from starlette.types import ASGIApp
 from dlx_router import __version__
 from dlx_router.admin.api.answers import ELSEWHERE, EVERYWHERE, Answer, NotLed, refused
 from dlx_router.admin.api.context import Context
-from dlx_router.admin.api.forwarding import Forwarding
 from dlx_router.admin.api.gate import Gate
-from dlx_router.admin.api.leaders import Leaders
+from dlx_router.admin.api.leader_proxy import LeaderProxy
 from dlx_router.telemetry.logs import log
 
 PREFIX: Final = "/api/v1"
@@ -43,8 +42,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     app.add_exception_handler(RequestValidationError, _misunderstood)
-    leaders = Leaders(context.router_id, context.attendants, transport)
-    return Gate(Forwarding(app, leaders, context.visible), leaders, context)
+    return Gate(LeaderProxy(app, context, transport), context)
 
 
 async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as starlette has it

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from dlx_router.admin.api.answers import NotLed, refuse
+from dlx_router.admin.api.answers import refuse
 from dlx_router.admin.api.context import Context
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.core.recovered import longest_wait_ms, window_ms
@@ -18,13 +18,14 @@ AT_ONCE = 4
 
 
 def sees_of(context: Context, who: Caller) -> Sees:
-    """What this caller may see of what the index of this router is right about: the vhosts that it leads."""
-    led = {vhost for vhost, runner in context.attendants.items() if runner.leadership.is_ours}
-    if context.index is not None and context.attendants and not led:
-        why = "; ".join(context.attendants[vhost].not_leading() for vhost in context.visible(who))
-        first = next(iter(context.visible(who)), "")
-        raise NotLed(first, f"this router leads no vhost, so its index stands still: {why}")
-    return lambda vhost, queue: vhost in led and who.may_see(vhost, queue)
+    """What this caller may see of the vhosts that this router serves."""
+    return lambda vhost, queue: vhost in context.attendants and who.may_see(vhost, queue)
+
+
+def as_of(context: Context, who: Caller) -> dict[str, int | None]:
+    """Until when the index has the journal of each vhost, in ms; None: it does not read it now."""
+    now_ms = wall_ms()
+    return {vhost: (context.index and context.index.as_of_ms(vhost, now_ms)) or None for vhost in context.visible(who)}
 
 
 async def asked(context: Context, question: Callable[[Reader], T]) -> T:

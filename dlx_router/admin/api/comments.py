@@ -1,6 +1,7 @@
-"""/letters/ID/comments: what people note on a letter. It stands in the journal, so every leader knows it."""
+"""/letters/ID/comments: what people note on a letter. It stands in the journal, so every router knows it."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,6 @@ from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Context, Given, Operator
-from dlx_router.admin.api.merging import which_copy
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.index.comments import MOST
 from dlx_router.journal.audit import COMMENT
@@ -20,6 +20,7 @@ router = APIRouter(tags=["letters"])
 
 SEEN_S: Final = 5.0
 LOOK_S: Final = 0.05
+_NAMED: Final = 10
 
 
 @router.post("/letters/{letter_id}/comments", status_code=201, response_model=models.Comments, responses=CONFLICT)
@@ -48,16 +49,20 @@ async def _letter(given: Context, who: Caller, letter_id: str, queue: str | None
     if not copies:
         raise refuse(404, f"the index knows no letter {letter_id[:64]!r} that this token may see")
     if len(copies) > 1:
-        raise refuse(409, which_copy(copies))
+        raise refuse(409, _which_copy(copies))
     letter: dict[str, Any] = copies[0]
     return letter
 
 
-async def _seen(given: Context, who: Caller, letter: dict[str, Any]) -> list[dict[str, Any]]:
-    """The notes once the index has read the new one; after some seconds as they are, since the journal has it.
+def _which_copy(copies: Sequence[dict[str, Any]]) -> str:
+    """What to say where the caller has to choose between copies."""
+    places = ", ".join(f"{copy['failed_queue']!r} of vhost {copy['vhost']!r}" for copy in copies[:_NAMED])
+    by = "queue" if len({copy["vhost"] for copy in copies}) == 1 else "queue and vhost"
+    return f"copies of this letter failed in {places}; say which one by {by}"
 
-    So no trouble is told from here on, and no router that leads by now is asked: it would note the same once more.
-    """
+
+async def _seen(given: Context, who: Caller, letter: dict[str, Any]) -> list[dict[str, Any]]:
+    """The notes once the index has read the new one; after some seconds as they are, since the journal has it."""
     deadline = asyncio.get_running_loop().time() + SEEN_S
     before: list[dict[str, Any]] = letter["comments"]
     notes = before

@@ -63,10 +63,6 @@ class Context:
         """The vhosts that are served and may be seen."""
         return [vhost for vhost in self.attendants if who.may_see(vhost)]
 
-    def visible_led(self, who: Caller) -> list[str]:
-        """Those of them whose leader this router is now."""
-        return [vhost for vhost in self.visible(who) if self.attendants[vhost].leadership.is_ours]
-
     def led(self, vhost: str, who: Caller) -> VhostRunner:
         """As `attendant`; 503 where another router has the leader's duties."""
         attendant = self.attendant(vhost, who)
@@ -102,8 +98,8 @@ class Context:
         return known
 
     async def audit(self, who: Caller, vhost: str, action: str, details: Mapping[str, Any]) -> None:
-        """Returns once the journal has it; 503 where it cannot be written, and then nothing may be changed."""
-        journal = self.led(vhost, who).journal
+        """Return once the journal has it; 503 where it cannot be written, and then nothing may be changed."""
+        journal = self.attendant(vhost, who).journal
         if not journal.is_on:
             raise refuse(503, "JOURNAL=off: nothing can be changed, because nothing could tell who did it")
         if not journal.is_working:

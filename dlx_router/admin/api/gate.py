@@ -20,8 +20,7 @@ from dlx_router.admin.api.answers import Answer, refused
 from dlx_router.admin.api.asgi import CALLER, WAITING, replayed, send_answer
 from dlx_router.admin.api.context import Context
 from dlx_router.admin.api.envelope import Answered, Opened, Seen, Unsealed
-from dlx_router.admin.api.forwarding import Forwarding
-from dlx_router.admin.api.leaders import Leaders
+from dlx_router.admin.api.leader_proxy import LeaderProxy
 from dlx_router.admin.connections import PATIENT
 from dlx_router.admin.held_bodies import BodyRefused, HeldBodies
 from dlx_router.config.api_access.allowed_hosts import authority, foreign_page, is_loopback
@@ -39,10 +38,10 @@ _BUSY: Final = 503
 
 
 class Gate:
-    """An ASGI app around another. What is handed over to us is for one of `leaders`' vhosts."""
+    """An ASGI app around another."""
 
-    def __init__(self, app: Forwarding, leaders: Leaders, context: Context) -> None:
-        self._app, self._leaders, self._context = app, leaders, context
+    def __init__(self, app: LeaderProxy, context: Context) -> None:
+        self._app, self._context = app, context
         self._seen, self._once = Seen(), Once()
         self._bodies = HeldBodies(context.max_body_bytes, MAX_BODIES_BYTES)
         self._handed_bodies = HeldBodies(context.max_body_bytes, MAX_BODIES_BYTES)
@@ -124,7 +123,7 @@ class Gate:
         if tokens is None and not context.is_loopback:
             raise Unsealed("off loopback every request needs a token; set DLX_ROUTER_API_TOKENS_FILE")
         return envelope.unseal(
-            self._leaders.keys,
+            self._app.keys,
             _header(scope, envelope.HEAD.encode()),
             _header(scope, envelope.MAC.encode()),
             to=context.router_id,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
-from dlx_router.admin.api.asking import asked, sees_of
+from dlx_router.admin.api.asking import as_of, asked, sees_of
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.index.store import SET_GROUP
@@ -44,7 +44,8 @@ async def groups(  # noqa: PLR0913, PLR0917 - each is a filter
             sees, vhost=vhost, failed_queue=queue, state=state, limit=limit, offset=offset, sort=sort
         ),
     )
-    return Answer({"groups": rows, "next": offset + limit if len(rows) == limit else None})
+    following = offset + limit if len(rows) == limit else None
+    return Answer({"groups": rows, "next": following, "as_of": as_of(given, who)})
 
 
 @router.get("/groups/{group_id}", response_model=models.Group)
@@ -80,10 +81,7 @@ async def group_row(given: Context, who: Caller, group_id: str) -> dict[str, Any
 
 
 async def _changed(given: Context, who: Caller, row: dict[str, Any], wanted: models.GroupChange) -> dict[str, Any]:
-    """The group once the index has read the change; after some seconds, or in trouble, as it is going to be.
-
-    So no trouble is told from here on, and no router that leads by now is asked: it would change the same once more.
-    """
+    """The group once the index has read the change; after some seconds, or in trouble, as it is going to be."""
     deadline = asyncio.get_running_loop().time() + SEEN_S
     with suppress(HTTPException):
         while asyncio.get_running_loop().time() <= deadline:

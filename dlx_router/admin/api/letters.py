@@ -7,12 +7,12 @@ from starlette.responses import Response
 
 from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
-from dlx_router.admin.api.asking import asked, judge, sees_of
+from dlx_router.admin.api.asking import as_of, asked, judge, sees_of
 from dlx_router.admin.api.bodies import body_of
-from dlx_router.admin.api.context import Given, Viewer
-from dlx_router.admin.api.merging import MARK, SEVERAL
+from dlx_router.admin.api.context import Context, Given, Viewer
 from dlx_router.admin.api.rules import name_rules
 from dlx_router.index.queries import Wanted
+from dlx_router.index.reader import cursor_of
 
 router = APIRouter(tags=["letters"])
 
@@ -46,20 +46,27 @@ async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     order: Literal["newest", "oldest"] = "newest",
     cursor: Annotated[
         str | None,
-        Query(max_length=4000, pattern=r"^([0-9]{1,16}|~[0-9A-Za-z_-]*)$", description="`next` of the page before."),
+        Query(max_length=4000, pattern=r"^[0-9]{1,16}(\..*)?$", description="`next` of the page before."),
     ] = None,
 ) -> Response:
     """Letters, those first that came last (or first)."""
     if vhost is not None:
         given.attendant(vhost, who)
-    if cursor is not None and cursor.startswith(MARK):
-        raise refuse(409, SEVERAL)
-    behind, oldest = None if cursor is None else int(cursor), order == "oldest"
+    oldest = order == "oldest"
     wanted = Wanted(vhost, queue, group, tuple(state or ()), reason, policy, since_ms, until_ms, q)
     sees = sees_of(given, who)
+    behind = None if cursor is None else await _number(given, cursor)
     rows = await asked(given, lambda reader: reader.letters(wanted, sees, limit=limit, before=behind, oldest=oldest))
     judge(given, rows)
-    return Answer({"letters": rows, "next": rows[-1]["cursor"] if len(rows) == limit else None})
+    following = cursor_of(rows[-1]) if len(rows) == limit else None
+    return Answer({"letters": rows, "next": following, "as_of": as_of(given, who)})
+
+
+async def _number(given: Context, cursor: str) -> int:
+    number = await asked(given, lambda reader: reader.number_of(cursor))
+    if number is None:
+        raise refuse(409, "the index of this router does not have the last letter of the page before; begin again")
+    return number
 
 
 @router.get("/letters/{letter_id}", response_model=models.LetterCopies)

@@ -56,18 +56,18 @@ class Letter(BaseModel):
     cursor: int
 
 
-Missing = Annotated[
-    dict[str, str],
-    Field(description="Vhosts that nobody could be asked about just now, and why; only where some are led by others."),
+AsOf = Annotated[
+    dict[str, int | None],
+    Field(description="Until when this router's index has the journal of a vhost, ms; null: it does not read it now."),
 ]
 
 
 class Letters(BaseModel):
-    """A page of letters; `next` is the cursor of the page after it: a text where several routers were asked."""
+    """A page of letters; `next` is the cursor of the page after it."""
 
     letters: list[Letter]
-    next: int | str | None
-    missing: Missing = {}
+    next: str | None
+    as_of: AsOf = {}
 
 
 class KeyInForce(BaseModel):
@@ -186,7 +186,7 @@ class Groups(BaseModel):
 
     groups: list[Group]
     next: int | None
-    missing: Missing = {}
+    as_of: AsOf = {}
 
 
 class GroupChange(BaseModel, extra="forbid"):
@@ -232,7 +232,7 @@ class Queues(BaseModel):
     failed: list[FailedQueue]
     lying: list[Place]
     signatures: dict[str, dict[str, int]]  # by vhost: how many events of the journal have which signature
-    missing: Missing = {}
+    as_of: AsOf = {}
 
 
 class Policy(BaseModel):
@@ -251,7 +251,6 @@ class Policies(BaseModel):
 
     revision: str
     policies: list[Policy]
-    missing: Missing = {}  # of a token for some queues, where several routers lead
 
 
 class Explanation(BaseModel):
@@ -288,7 +287,7 @@ class Audits(BaseModel):
 
     audits: list[Audit]
     next: str | None
-    missing: Missing = {}
+    as_of: AsOf = {}
 
 
 class Import(BaseModel, extra="forbid"):

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from dlx_router import __version__
 from dlx_router.admin.api import models
-from dlx_router.admin.api.answers import CONFLICT, Answer, NotLed, refuse
-from dlx_router.admin.api.asking import asked, sees_of
+from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
+from dlx_router.admin.api.asking import as_of, asked, sees_of
 from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
 from dlx_router.admin.api.cursors import TimeCursor, cursor_of, place_of
 from dlx_router.config.language.keys import REASONS
@@ -23,11 +23,11 @@ AT_ONCE: Final = 500  # events; the journal keeps few MB for a stream that lags
 
 @router.get("/queues", response_model=models.Queues)
 async def queues(given: Given, who: Viewer) -> Response:
-    """Failed queues, and the places where letters lie. Depths are looked at every some seconds, by the leader."""
+    """Failed queues, and the places where letters lie. Depths are looked at every some seconds."""
     sees = sees_of(given, who)
     failed = await asked(given, lambda reader: reader.failed_queues(sees))
     places = await asked(given, lambda reader: reader.places(sees))
-    signatures = await asked(given, lambda reader: reader.signatures(given.visible_led(who)))
+    signatures = await asked(given, lambda reader: reader.signatures(given.visible(who)))
     failed = [row for row in failed if row["vhost"] in given.attendants]  # one may have been left meanwhile
     breakers = {vhost: given.attendants[vhost].breakers() for vhost in {row["vhost"] for row in failed}}
     for row in failed:
@@ -39,7 +39,7 @@ async def queues(given: Given, who: Viewer) -> Response:
         depths.to_document(place, limited=who.is_limited) if depths is not None else _unchecked(place)
         for place in places
     ]
-    return Answer({"failed": failed, "lying": lying, "signatures": signatures})
+    return Answer({"failed": failed, "lying": lying, "signatures": signatures, "as_of": as_of(given, who)})
 
 
 def _unchecked(place: dict[str, Any]) -> dict[str, Any]:
@@ -80,12 +80,12 @@ async def audits(
     """What people did, newest first. Not for tokens that see some queues only: an audit may name others."""
     if who.match is not None:
         raise refuse(403, f"token {who.name!r} sees some queues only; an audit may name others")
-    sees_of(given, who)
     before = place_of(cursor) if cursor is not None else None
-    rows = await asked(given, lambda reader: reader.audits(given.visible_led(who), limit=limit, before=before))
+    rows = await asked(given, lambda reader: reader.audits(given.visible(who), limit=limit, before=before))
     for row in rows:
         row["cursor"] = cursor_of(row["ts_ms"], row["event_id"])
-    return Answer({"audits": rows, "next": rows[-1]["cursor"] if len(rows) == limit else None})
+    following = rows[-1]["cursor"] if len(rows) == limit else None
+    return Answer({"audits": rows, "next": following, "as_of": as_of(given, who)})
 
 
 @router.get("/status", response_model=models.Status)
@@ -122,17 +122,12 @@ def _leading(runner: VhostRunner, router_id: str) -> dict[str, Any]:
 
 @router.post("/index/rebuild", status_code=202, response_model=models.Status)
 async def rebuild(given: Given, who: Admin) -> Response:
-    """Make the index anew from the start of the journal. What was imported has to be imported again."""
+    """Rebuild this router's index from the start of the journal. What was imported has to be imported again."""
     index = given.index
     if index is None or who.is_limited:
         raise refuse(503 if index is None else 403, "no index here" if index is None else "not for a limited token")
-    led = given.visible_led(who)
-    if not led and (others := given.visible(who)):
-        raise NotLed(
-            others[0], given.attendants[others[0]].not_leading()
-        )  # an index that stands still is asked for nothing
-    for vhost in led:
-        if vhost in given.visible_led(who):  # while others were audited it may have been left
+    for vhost in given.visible(who):
+        if vhost in given.attendants:  # while others were audited it may have been left
             await given.audit(who, vhost, "index.rebuild", {})
     index.rebuild()
     answer = await status(given, who)

@@ -172,7 +172,8 @@ class Settings(BaseSettings):
         description="best-effort: letters wait at most 250 ms for their events. required: until they are written. off.",
     )
     index_path: OptionalPath = Field(
-        None, description="File of the index, for letters, groups and queues; made from the journal. Without it none."
+        None,
+        description="File of this router's index, for letters, groups and queues; built from the journal.",
     )
     webhooks_file: OptionalPath = Field(
         None, description="File of who is told what happens, by webhooks; needs an index. See webhooks.md."

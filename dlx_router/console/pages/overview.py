@@ -73,8 +73,8 @@ async def _board(asked: Asked, router: RouterApi) -> Told:
         "status": status,
         "leads": _who_leads(status),
         "knows": {
-            "queues": isinstance(queues, dict) and not queues.get("missing"),
-            "groups": isinstance(groups, dict) and not groups.get("missing"),
+            "queues": isinstance(queues, dict) and not missing(queues),
+            "groups": isinstance(groups, dict) and not missing(groups),
             "tasks": isinstance(status, dict),
         },
         "trouble": [*_errors([status, queues, groups, recent]), *_led_by_nobody(status), *missing(lists)],
@@ -109,8 +109,9 @@ def _row(queue: Told, newest: Sequence[Told], now_ms: int) -> Told:
 
 
 def missing(answer: Mapping[str, Any]) -> list[str]:
-    """What is not in a list because nobody could be asked about it."""
-    return [f"Vhost {vhost}: {why}" for vhost, why in (answer.get("missing") or {}).items()]
+    """Vhosts whose letters may be missing in a list, because the index does not read their journal now."""
+    unread = [vhost for vhost, ms in (answer.get("as_of") or {}).items() if ms is None]
+    return [f"Vhost {vhost}: the router's index does not read its journal now." for vhost in unread]
 
 
 def _who_leads(status: Told | ApiError) -> str:

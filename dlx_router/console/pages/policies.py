@@ -31,9 +31,7 @@ async def policies(asked: Asked) -> Response:
     order = order_of(asked.query("sort"), POLICIES, "")
     answer["policies"] = arranged(answer["policies"], POLICIES, order) if order.name else answer["policies"]
     listed = asked.listing("policies", COLUMNS, answer["policies"])
-    return listed or asked.page(
-        "policies.html", found=answer, order=order, missing=missing(answer), command=command("policy", "lint")
-    )
+    return listed or asked.page("policies.html", found=answer, order=order, command=command("policy", "lint"))
 
 
 async def explain(asked: Asked) -> Response:

@@ -1,6 +1,6 @@
 """Find queues that somebody else emptied: their letters become `gone` in the index. Also keeps depths for the API.
 
-Every so often the leader looks at the places where the index counts letters. A queue that is empty in two looks with
+Each router with an index looks every 5 s at the places where it counts letters. A queue that is empty in two looks with
 nothing unacknowledged, or that does not exist in two looks, has lost its letters. Where a queue holds fewer letters
 than the index counts nobody knows which went: `doctor` reports the difference. No answer is no evidence.
 """
@@ -74,11 +74,11 @@ class EmptiedQueues:
         """One vhost; what is wrong there says nothing about the others, and ends nothing."""
         vhost, topology = attendant.vhost, attendant.topology
         try:
-            if attendant.leadership.is_ours and topology is not None:
+            if topology is not None:
                 await self._look(attendant, topology, places)
                 self._once.healed(vhost, "index.depths", vhost=vhost, fate="depths are known again")
                 return
-            why = ""  # who leads looks, and that there is no connection is told by others
+            why = ""  # that there is no connection is told by others
         except (TopologyError, ManagementError, OSError) as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001 - a look must never end all others
@@ -125,10 +125,11 @@ class EmptiedQueues:
         can be asked, 0 has to be its word too, and that there is no such queue.
         """
         counts: dict[str, tuple[int | None, bool]] = {}
-        vhost, leased = attendant.vhost, attendant.leases.queues  # unacknowledged, and nobody's consumer
+        vhost, leads = attendant.vhost, attendant.leadership.is_ours
+        leased = attendant.leases.queues  # unacknowledged, and nobody's consumer; only the leader knows them
         seen = await topology.queue_counts(queues)
         for queue, (ready, consumers) in seen.counts.items():
-            counts[queue] = (ready, consumers == 0 and queue not in leased)
+            counts[queue] = (ready, leads and consumers == 0 and queue not in leased)
         if self._management is not None:
             zeros = [queue for queue in counts if not counts[queue][0]]
             totals = await self._management.totals(vhost, zeros)

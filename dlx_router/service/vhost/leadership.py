@@ -30,7 +30,7 @@ Work = Callable[[int], Coroutine[Any, Any, None]]
 
 
 class Leadership:
-    """Of one vhost, for as long as the router runs. `on_change` is called after each change of `term`."""
+    """Of one vhost, for as long as the router runs."""
 
     def __init__(
         self,
@@ -65,13 +65,9 @@ class Leadership:
         """For how long nobody leads; None: somebody does, or that is not known."""
         return None if self.is_ours or self._watch is None else self._watch.missing_s
 
-    def on_change(self, listener: Heard) -> None:
-        """Call the listener after each change, for as long as the router runs; it must not raise."""
-        self._listeners.append(listener)
-
     @contextlib.contextmanager
     def heard(self, listener: Heard) -> Iterator[None]:
-        """As `on_change`, inside the block: who comes and goes with each session leaves nothing behind."""
+        """Call the listener after each change of `term` inside the block; it must not raise."""
         self._listeners.append(listener)
         try:
             yield
