@@ -39,7 +39,7 @@ from dlx_router.core.policy import PolicySet
 from dlx_router.core.printable import redacted
 from dlx_router.index.reader import IndexAway, Reader, TooLong
 from dlx_router.index.schema import place_of
-from dlx_router.provisioning import ledger
+from dlx_router.provisioning import ownership
 from dlx_router.provisioning.plan import has_been_applied, plan
 from dlx_router.service.vhost.attention import DECLARE, missing_exchanges, set_aside
 
@@ -390,7 +390,7 @@ class _Doctor:
         try:
             snapshot = await api.snapshot(vhost)
             with suppress(ManagementError):  # who may only look: ours are known by their names then
-                owned = ledger.read(await api.parameter(ledger.parameter(names, vhost)))
+                owned = ownership.read_ledger(await api.parameter(ownership.ledger_name(names, vhost)))
         except ManagementError:
             return
         finally:

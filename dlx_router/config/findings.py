@@ -57,7 +57,6 @@ DELAYED_EXCHANGE: Final = "DLX216"
 NOT_READ: Final = "DLX217"
 NO_SUCH_QUEUE: Final = "DLX218"
 EVERY_QUEUE: Final = "DLX219"
-TWO_ROUTERS: Final = "DLX220"
 DELAYED_TWICE: Final = "DLX140"
 DELAYED_CIRCLE: Final = "DLX141"
 DELAYED_NAME: Final = "DLX142"
@@ -112,7 +111,6 @@ TITLES: Final[Mapping[str, str]] = {
     NOT_READ: "a queue that a read would delete",
     NO_SUCH_QUEUE: "a selector that matches no queue",
     EVERY_QUEUE: "a policy for every queue of a vhost",
-    TWO_ROUTERS: "two routers for the same queues",
     DELAYED_TWICE: "an exchange is delayed twice",
     DELAYED_CIRCLE: "a delayed exchange leads back to itself",
     DELAYED_NAME: "a name that a delayed exchange cannot have",

@@ -1,19 +1,19 @@
 """Carrying a plan out: what exists already is no error, so the command can be killed and run again."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from dlx_router.broker.administration import Administration, RefusedError, Rule
+from dlx_router.broker.administration import Administration, RefusedError, Rule, Snapshot
 from dlx_router.broker.definitions import Binding, Exchange
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import ledger
+from dlx_router.provisioning import ownership
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.plan import Plan, bound, plan
 from dlx_router.provisioning.steps import Action, Step
-from dlx_router.provisioning.uncounted import none_pending
 
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -34,7 +34,7 @@ async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
 
     `refused`: policies that it did not take, and why.
     """
-    owned = ledger.read(await api.parameter(ledger.parameter(names, vhost)))
+    owned = ownership.read_ledger(await api.parameter(ownership.ledger_name(names, vhost)))
     snapshot = await api.snapshot(vhost)
     if uncounted:
         snapshot = none_pending(snapshot)
@@ -48,6 +48,12 @@ async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
         attachments=attachments,
         refused=refused,
     )
+
+
+def none_pending(snapshot: Snapshot) -> Snapshot:
+    """The same; deaths that nobody counts are none, as somebody says who has looked; not of a queue that is down."""
+    queues = (queue if queue.is_down else replace(queue, pending=queue.pending or 0) for queue in snapshot.queues)
+    return replace(snapshot, queues=tuple(queues))
 
 
 class Applied(NamedTuple):
@@ -84,10 +90,10 @@ def _refusal(rule: Rule, error: RefusedError) -> str:
 
 
 async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str]) -> None:
-    name = ledger.parameter(names, vhost)
-    value = ledger.written(policies)
+    name = ownership.ledger_name(names, vhost)
+    value = ownership.ledger_value(policies)
     if await api.parameter(name) != value:
-        await api.make((ledger.PARAMETERS, name), {"name": name, "value": value})
+        await api.make((ownership.PARAMETERS, name), {"name": name, "value": value})
 
 
 async def _take(api: Administration, vhost: str, step: Step) -> None:

@@ -15,17 +15,14 @@ from dlx_router.config.language.keys import REASONS
 from dlx_router.config.lint import selector_scope
 from dlx_router.config.lint.key_conflicts import EXCHANGE, KEY
 from dlx_router.config.policy_files.attachments import GUARD, Attachment
-from dlx_router.core.attending import QueueFacts, deadly_limit
+from dlx_router.core.attending import QueueFacts, deadly_limit, vanishes
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet, SelectorKind, Source
 from dlx_router.provisioning.broker_rules import in_force, merged, named
 from dlx_router.provisioning.desired_policies import desired
-from dlx_router.provisioning.offline_findings import at, static, target_queue, unguardable, unreadable
 from dlx_router.provisioning.ownership import recognised
 from dlx_router.provisioning.queue_definition import STRATEGY
-from dlx_router.provisioning.router_overlaps import meetings
-from dlx_router.provisioning.routing import Routes
-from dlx_router.provisioning.uncaught_queues import uncaught
+from dlx_router.provisioning.routing import Routes, static, uncaught
 
 DEFAULT_EXCHANGE: Final = "amq.default"
 EXAMPLES: Final = 3
@@ -77,7 +74,6 @@ class Checks:
         findings.update(self._of_guards())
         findings.update(self._of_attachments())
         findings.update(self._of_relays())
-        findings.update(self._of_routers())
         return sorted(findings)
 
     # -- what a policy's letters need -----------------------------------------------------------------------------
@@ -342,10 +338,48 @@ class Checks:
             if attachment.forward is not None:
                 yield from self._internal(attachment.source, attachment.forward.exchange)
 
-    def _of_routers(self) -> Iterator[Finding]:
-        kept = [rule for rule in self._snapshot.policies if rule.name not in self._ours]
-        for message in meetings(self._desired, self._policies, kept, self._snapshot):
-            yield self._about("its routers", codes.TWO_ROUTERS, message)
-
     def _about(self, what: str, code: str, message: str) -> Finding:
         return Finding(f"vhost {self._snapshot.vhost}, {what}", 1, code, Severity.WARNING, message)
+
+
+def target_queue(source: Source, target: Standing) -> Iterator[Finding]:
+    """What is wrong with a queue as the place of dead letters."""
+    if not target.durable:
+        yield at(
+            source,
+            codes.NOT_DURABLE,
+            f"queue {shown(target.name)}, where dead letters go, is not durable: a "
+            f"restart of the broker loses them; declare a durable one",
+        )
+    if why := unreadable(target, target.arguments):
+        yield at(source, codes.NOT_READ, f"queue {shown(target.name)}, where dead letters go, is never read: {why}")
+    if target.kind == "stream" or "x-max-priority" in target.arguments:
+        what = (
+            "a stream, which drops the record" if target.kind == "stream" else "a priority queue, which reorders them"
+        )
+        yield at(
+            source,
+            codes.SPECIAL_QUEUE,
+            f"queue {shown(target.name)}, where dead letters go, is {what}; write a plain quorum or classic queue",
+        )
+
+
+def unreadable(queue: Standing, holds: Mapping[str, Any]) -> str:
+    """Explain why the router never reads the queue; "" if it does. `holds`: its arguments and policies, merged."""
+    policy = {"expires": holds.get("expires")}
+    facts = QueueFacts(queue.kind, queue.arguments, policy, queue.exclusive, auto_delete=queue.auto_delete)
+    return vanishes(facts)
+
+
+def unguardable(queue: Standing, version: tuple[int, ...]) -> str:
+    """Why the queue cannot be guarded; empty where it can."""
+    if queue.kind == "stream":
+        return "it is a stream"
+    if queue.exclusive or queue.arguments.get("x-single-active-consumer"):
+        return "it is for one consumer only"
+    return "it is a quorum queue, and RabbitMQ is older than 4.3" if queue.kind == "quorum" and version < (4, 3) else ""
+
+
+def at(source: Source, code: str, message: str, *, error: bool = False) -> Finding:
+    """A finding at the line that causes it."""
+    return Finding(source.file, source.line, code, Severity.ERROR if error else Severity.WARNING, message)

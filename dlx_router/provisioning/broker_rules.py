@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.broker.policy_keys import NEWEST, unsupported
-from dlx_router.provisioning.pcre import fits
+from dlx_router.provisioning.selector_regex import fits
 
 TYPES_FROM: Final = (3, 12)  # before, apply-to knows queues, exchanges and all only
 

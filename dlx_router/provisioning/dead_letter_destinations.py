@@ -10,8 +10,7 @@ from dlx_router.config.language.keys import REASONS
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.target import dead_letter_queue
-from dlx_router.provisioning.offline_findings import static
-from dlx_router.provisioning.routing import Routes
+from dlx_router.provisioning.routing import Routes, static
 
 Resting = dict[str, frozenset[str]]
 

@@ -1,36 +1,40 @@
-"""Foreign RabbitMQ policies on attended queues. RabbitMQ applies one policy to a queue, so each is a conflict.
+"""RabbitMQ policies of people and of other routers on queues of ours: RabbitMQ applies one policy to a queue.
 
-No key of it is copied: whoever made it changes it, and nobody else. One that leads to our inbox by itself, from above
-our policies, is none: its queues are caught.
+So such a policy is a conflict, and apply changes nothing in the vhost. No key of it is copied: whoever made it changes
+it, and nobody else. One that leads to our inbox by itself, from above our policies, is none: its queues are caught.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.core.names import Names
-from dlx_router.core.policy import Policy, PolicySet
+from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind
+from dlx_router.provisioning import selector_regex
 from dlx_router.provisioning.broker_rules import may_take
 from dlx_router.provisioning.desired_policies import Desired
-from dlx_router.provisioning.pcre import is_readable
+from dlx_router.provisioning.ownership import is_own_rule, made_for
 from dlx_router.provisioning.queue_definition import EXCHANGE, HANDED_OVER, leads_to_inbox
-from dlx_router.provisioning.router_overlaps import may_meet
+from dlx_router.provisioning.selector_regex import fits, is_readable
 
 _KINDS: Final = frozenset({"all", "queues", "classic_queues", "quorum_queues"})
 _SHOWN: Final = 5
+_WORD: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def conflicts(
-    want: Desired, policies: PolicySet, foreign: Sequence[Rule], snapshot: Snapshot, names: Names
-) -> Iterator[str]:
-    """What to say of each that is, or may be, on the same queues as one of the router's policies."""
+def conflicts(want: Desired, policies: PolicySet, snapshot: Snapshot, names: Names) -> Iterator[str]:
+    """Describe each policy that is, or may be, on the same queues as a policy of ours, and the ways out."""
     top = max((policy.rule.priority for policy in want.policies[1:]), default=0)
     here = [policy for policy in policies.policies if policy.vhost in {None, snapshot.vhost}]
-    for rule in foreign if want.is_catching else ():
+    for rule in want.foreign if want.is_catching else ():
+        router = made_for(rule)
+        if router is not None and is_own_rule(rule, Names(router)):
+            continue  # it is about that router's own queues, which no expression of ours names
         if rule.apply_to not in _KINDS or (leads_to_inbox(rule, names) and rule.priority > top):
             continue
         if shared := _shared(rule, want.attended, here, snapshot.version):
-            yield _text(rule, shared, names, top)
+            yield _text(rule, shared, names, top, router)
 
 
 def _shared(rule: Rule, attended: Sequence[Standing], here: Sequence[Policy], version: tuple[int, ...]) -> str:
@@ -38,29 +42,53 @@ def _shared(rule: Rule, attended: Sequence[Standing], here: Sequence[Policy], ve
     queues = [
         queue.name for queue in attended if may_take([rule], queue.name, queue.kind, version, stated=queue.policy)
     ]
+    more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
+    listed = f"{'queue' if len(queues) == 1 else 'queues'} {', '.join(sorted(queues)[:_SHOWN])}{more}"
     if not is_readable(rule.pattern):
-        return (
-            f"only RabbitMQ can read which queues it is about ({_listed(queues)}, maybe)"
-            if queues
-            else ("only RabbitMQ can read which queues it is about")
-        )
+        maybe = f" ({listed}, maybe)" if queues else ""
+        return f"only RabbitMQ can read which queues it is about{maybe}"
     if queues:
-        return f"it is about {_listed(queues)}"
+        return f"it is about {listed}"
     policy = next((policy for policy in here if may_meet(policy.selector, rule.pattern)), None)
     return "" if policy is None else f"it is about queues to come that policy {policy.name} ({policy.source}) names"
 
 
-def _listed(queues: Sequence[str]) -> str:
-    more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
-    return f"{'queue' if len(queues) == 1 else 'queues'} {', '.join(sorted(queues)[:_SHOWN])}{more}"
-
-
-def _text(rule: Rule, shared: str, names: Names, top: int) -> str:
+def _text(rule: Rule, shared: str, names: Names, top: int, router: str | None) -> str:
+    text = (
+        f'policy "{rule.name}" of priority {rule.priority} ({rule.pattern[:80]}): {shared}, and so is a policy of '
+        f"ours, and RabbitMQ applies one policy to a queue; "
+    )
+    if router is not None:
+        return (
+            f'{text}the router of prefix "{router}" made it: name its queues in the policies of one router only, or '
+            f"take the other away first (DLX_ROUTER_PREFIX={router} dlx-router destroy)"
+        )
     own = [key for key in rule.definition if key in HANDED_OVER]
     moved = f", write {', '.join(own)} into the policy file," if own else ""
     plain = "" if is_readable(rule.pattern) else "write its expression plainly (docs/provisioning.md says how), "
     return (
-        f'policy "{rule.name}" of priority {rule.priority} ({rule.pattern[:80]}): {shared}, and so is a policy of '
-        f"ours, and RabbitMQ applies one policy to a queue; {plain}let its pattern name other queues only{moved} or "
-        f"keep it, with a priority above {top} and {EXCHANGE}: {names.inbox} in it; then apply"
+        f"{text}{plain}let its pattern name other queues only{moved} or keep it, with a priority above {top} and "
+        f"{EXCHANGE}: {names.inbox} in it; then apply"
     )
+
+
+def may_meet(selector: Selector, expression: str) -> bool:
+    """Whether some queue that the selector names is surely one that the RabbitMQ policy names."""
+    exact = selector_regex.name_in(expression)
+    if exact is not None:
+        return selector.fits(exact)
+    if selector_regex.is_every(selector_regex.of_selector(selector)) or selector_regex.is_every(expression):
+        return True
+    return any(fits(expression, name) for name in _samples(selector, expression) if selector.fits(name))
+
+
+def _samples(selector: Selector, expression: str) -> Iterator[str]:
+    """Names that the selector may name: in place of * and # stand words that the expression asks for."""
+    if selector.kind is SelectorKind.QUEUE:
+        yield selector.text
+    if selector.kind is not SelectorKind.MATCH:
+        return
+    words = selector.text.split(".")
+    for filler in ("x", *dict.fromkeys(_WORD.findall(expression))):
+        for kept in ({"*"}, {"*", "#"}):
+            yield ".".join(filler if word in kept else word for word in words if word in kept or word != "#")

@@ -12,8 +12,8 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy
 from dlx_router.provisioning import selector_regex
 from dlx_router.provisioning.broker_rules import at_top
-from dlx_router.provisioning.pcre import is_readable
 from dlx_router.provisioning.queue_definition import OVERFLOW, bounded, wanted
+from dlx_router.provisioning.selector_regex import is_readable
 
 KINDS: Final = ("classic", "quorum")
 _OF_QUORUM: Final = frozenset({"all", "queues", "quorum_queues"})

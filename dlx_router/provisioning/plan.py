@@ -8,25 +8,22 @@ from dlx_router.broker import declared
 from dlx_router.broker.administration import Bound, Rule, Snapshot
 from dlx_router.broker.definitions import ALTERNATE, Binding, Definition, Exchange, Queue, core
 from dlx_router.broker.stream import journal_stream
-from dlx_router.config.findings import NOT_CATCHABLE, TWO_ROUTERS
-from dlx_router.config.lint.selector_scope import exact_hint, written
+from dlx_router.config.findings import NOT_CATCHABLE
+from dlx_router.config.lint.selector_scope import exact_hint, is_wide, written
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
-from dlx_router.core.policy import PolicySet
+from dlx_router.core.policy import Policy, PolicySet
 from dlx_router.provisioning import delayed_exchanges
 from dlx_router.provisioning.broker_rules import may_take
-from dlx_router.provisioning.desired_policies import Desired, Written, desired
+from dlx_router.provisioning.desired_policies import MOST_EXPRESSION, Desired, Written, desired, size
 from dlx_router.provisioning.foreign_policies import conflicts
-from dlx_router.provisioning.offline_findings import without_queues
 from dlx_router.provisioning.ownership import own_name, recognised
-from dlx_router.provisioning.pcre import is_readable
 from dlx_router.provisioning.queue_definition import STRATEGY, bounded
-from dlx_router.provisioning.regions import MOST_EXPRESSION, size
-from dlx_router.provisioning.router_overlaps import meetings
+from dlx_router.provisioning.removal import DEATHS
+from dlx_router.provisioning.routing import uncaught
+from dlx_router.provisioning.selector_regex import is_readable
 from dlx_router.provisioning.steps import POLICY, Action, Step, after, gives_way, of_policies, same
-from dlx_router.provisioning.uncaught_queues import uncaught
-from dlx_router.provisioning.uncounted import DEATHS
 
 FOREIGN: Final = "declared"
 NOW: Final = "move its messages elsewhere and delete it; apply, or a start of the router, declares it as it must be"
@@ -113,11 +110,10 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     steps, kept = _possible(needed, left_out)
     if refused:
         steps = [step for step in steps if step.what != POLICY or not gives_way(step)]
-    notes = [*_meetings(want, policies, snapshot, owned)]
     uncatchable = uncaught(want.uncatchable, attachments, snapshot, names)
-    notes += [Note(NOT_CATCHABLE, message, conflict=True) for _, message in uncatchable]
-    notes += [
-        *_shared(want, policies, snapshot, names, owned),
+    notes = [
+        *(Note(NOT_CATCHABLE, message, conflict=True) for _, message in uncatchable),
+        *_shared(want, policies, snapshot, names),
         *blocked,
         *_kept(kept),
         *_pending(snapshot, after(snapshot.policies, steps)),
@@ -182,11 +178,8 @@ def _exchange(snapshot: Snapshot, name: str) -> declared.Found:
     return declared.Found(snapshot.exchanges[name], leads, auto_delete=name in snapshot.auto_delete)
 
 
-def _shared(
-    want: Desired, policies: PolicySet, snapshot: Snapshot, names: Names, owned: frozenset[str]
-) -> Iterator[Note]:
-    foreign = [rule for rule in snapshot.policies if rule.name not in owned | want.others.policies]
-    for text in conflicts(want, policies, foreign, snapshot, names):
+def _shared(want: Desired, policies: PolicySet, snapshot: Snapshot, names: Names) -> Iterator[Note]:
+    for text in conflicts(want, policies, snapshot, names):
         yield Note(SHARED, text, conflict=True, stops=True)
     for rule in snapshot.operator_policies if want.is_catching else ():
         if not is_readable(rule.pattern) and rule.apply_to != "exchanges" and bounded({}, rule):
@@ -199,7 +192,7 @@ def _shared(
 
 
 def _too_long(want: Desired) -> Iterator[Note]:
-    """What one selector and the policies that it displaces ask for together."""
+    """Policies whose expression is longer than RabbitMQ takes."""
     for policy in want.policies:
         if (n := size(policy.rule.pattern)) > MOST_EXPRESSION:
             text = (
@@ -232,16 +225,21 @@ def _things(snapshot: Snapshot, everything: Sequence[Definition]) -> Iterator[St
                 yield Step(Action.ADD, *_called(definition), definition)
 
 
+def without_queues(policies: PolicySet, snapshot: Snapshot) -> list[Policy]:
+    """The policies for this vhost whose selector matches no queue there; a catch-all is for queues to come."""
+    return [
+        policy
+        for policy in policies.policies
+        if policy.vhost in {None, snapshot.vhost}
+        and not is_wide(policy.selector)
+        and not any(policy.selector.fits(queue.name) for queue in snapshot.queues)
+    ]
+
+
 def _unmatched(policies: PolicySet, snapshot: Snapshot) -> Iterator[Note]:
     for policy in without_queues(policies, snapshot):
         text = f"policy {policy.name}, {written(policy.selector)}, matches no queue now{exact_hint(policy.selector)}"
         yield Note(UNMATCHED, text)
-
-
-def _meetings(want: Desired, policies: PolicySet, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:
-    kept = [rule for rule in snapshot.policies if rule.name not in owned]
-    for message in meetings(want, policies, kept, snapshot):
-        yield Note(TWO_ROUTERS, message, conflict=True, stops=True)
 
 
 def _undelayed(unfit: Mapping[str, str]) -> Iterator[Note]:

@@ -6,18 +6,22 @@ does not exist any more is no error, so the command can be killed and run again.
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.administration import Administration, Bound, Snapshot, Standing
 from dlx_router.broker.definitions import ALTERNATE
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import delayed_exchanges, ledger
+from dlx_router.provisioning import delayed_exchanges, ownership
 from dlx_router.provisioning.broker_rules import may_take
 from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY
-from dlx_router.provisioning.uncounted import DEATHS, LETTERS
 
+_UNKNOWN: Final = (
+    "the broker does not tell it (its statistics are off, it has not counted yet, a node starts or has no majority)"
+)
+LETTERS: Final = f"{_UNKNOWN}; `rabbitmqctl list_queues -p VHOST name state messages` asks the queues themselves"
+DEATHS: Final = f"{_UNKNOWN}; docs/provisioning.md says how to ask the queues themselves"
 Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
 Count = Callable[[Sequence[str]], Awaitable[Counts]]
 
@@ -83,9 +87,11 @@ async def remaining(  # noqa: PLR0913 - what a look is made of, by its names
     Without `with_journal` the journal stays, but where it is surely empty. `uncounted`: where the API tells no number,
     that of `count` is enough, and deaths that nobody counts are none.
     """
-    value = await api.parameter(ledger.parameter(names, vhost))
+    value = await api.parameter(ownership.ledger_name(names, vhost))
     snapshot = await api.snapshot(vhost)
-    mine = (ledger.read(value) | recognised(snapshot.policies, names)) & {rule.name for rule in snapshot.policies}
+    mine = (ownership.read_ledger(value) | recognised(snapshot.policies, names)) & {
+        rule.name for rule in snapshot.policies
+    }
     known = known_names(names)
     queues = [queue for queue in snapshot.queues if has_made(queue.name, names, known)]
     delayed = delayed_exchanges.removable(snapshot, names)
@@ -262,4 +268,4 @@ async def remove_rest(api: Administration, remains: Remains, names: Names) -> No
         await api.remove(("queues", remains.vhost, name))
     if own_name(names) in remains.policies:
         await api.remove(("policies", remains.vhost, own_name(names)))
-    await api.remove((ledger.PARAMETERS, ledger.parameter(names, remains.vhost)))
+    await api.remove((ownership.PARAMETERS, ownership.ledger_name(names, remains.vhost)))

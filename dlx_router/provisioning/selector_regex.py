@@ -1,6 +1,8 @@
-"""Our selectors as regular expressions of RabbitMQ (Erlang's `re`, PCRE, on bytes, unanchored).
+r"""Our selectors as regular expressions of RabbitMQ (Erlang's `re`, PCRE, on bytes, unanchored).
 
-An expression names exactly the queues that the selector names, those too that do not exist yet.
+An expression names exactly the queues that the selector names, those too that do not exist yet. What both PCRE and
+Python's `re` surely read alike is answered here by Python's, on bytes too: a character that is not ASCII is several. Of
+all else (`[[:alpha:]]`, `\Q…\E`, `\h`, `(?i)` in the middle) nothing is said: it may mean something else there.
 """
 
 import re
@@ -8,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.policy import Selector, SelectorKind
 
 EVERY = ".*"
@@ -17,12 +20,22 @@ _WHOLE: Final = rf"\\Q(?P<text>.*?)(?:\\E|\Z)|\\x\{{(?P<hex>[0-9A-Fa-f]+)\}}|\\.
 _PART: Final = re.compile(rf"{_WHOLE}|(?P<named>\(\?P?<[A-Za-z_]\w*>)|(?P<flags>\(\?[A-Za-z-]+\))", re.DOTALL)
 _LEADING: Final = re.compile(r"\(\?([A-Za-z-]+)\)")
 
+_ESCAPE: Final = rb"\\(?:[^A-Za-z0-9]|[dDwWsSbnrtf]|x[0-9A-Fa-f]{2})"
+# In a class no `[`, which may begin a POSIX class, and nothing that Python may come to read as an operation on sets.
+_SAFE_CLASS: Final = rb"\[\^?\]?+(?:(?!--|&&|~~|\|\|)[^\]\[\\]|" + _ESCAPE + rb")*\]"
+_GROUP: Final = rb"\((?:\?(?::|=|!|<=|<!|>|P<\w+>|[ims]+:))?(?![?*])"
+_REPEAT: Final = rb"\{[0-9]+(?:,[0-9]*)?\}"
+_TOKEN: Final = rb"|".join((rb"[^\\\[({]", _ESCAPE, rb"\\A", _SAFE_CLASS, _GROUP, _REPEAT))
+_ALIKE: Final = re.compile(rb"(?:\(\?[ims]+\))?(?:" + _TOKEN + rb")*+", re.DOTALL)
+# What counts as a letter or as white space beyond ASCII depends on tables that Erlang was built with.
+_BY_TABLE: Final = re.compile(rb"\\[wWsSb]|\(\?[ms]*i")
+
 
 def of_selector(selector: Selector) -> str:
     """The expression of a selector, anchored where the selector is."""
     match selector.kind:
         case SelectorKind.QUEUE:
-            return f"^{re.escape(selector.text)}$"
+            return exactly(selector.text)
         case SelectorKind.MATCH:
             return of_words(selector.text.split("."))
         case SelectorKind.PATTERN:
@@ -64,16 +77,18 @@ def of_words(words: list[str]) -> str:
     return f"^{out}$"
 
 
-def of_many(expressions: Sequence[str]) -> str:
-    """As `either` of these, tried at the first byte of a name only where all of them begin there.
+def is_joinable(expression: str) -> bool:
+    """Whether `of_many` takes the expression: all of it begins at the first byte of a name, and it is read here."""
+    return expression.startswith("^") and "|" not in expression and _ALIKE.fullmatch(_bytes(expression)) is not None
 
-    Without that each is tried at each byte, which for a thousand queues and policies takes the broker minutes.
+
+def of_many(expressions: Sequence[str]) -> str:
+    """An expression that fits where any of these does, tried at the first byte of a name only.
+
+    Tried at each byte, a thousand queues and policies take the broker minutes.
     """
-    kept = list(dict.fromkeys(expressions))
-    if not all(expression.startswith("^") and "|" not in expression for expression in kept):
-        return either(kept)
-    ends = "|".join(expression[1:] for expression in kept)
-    return f"^{ends if len(kept) == 1 else f'(?:{ends})'}"
+    ends = "|".join(expression[1:] for expression in expressions)
+    return f"^{ends if len(expressions) == 1 else f'(?:{ends})'}"
 
 
 def both(expressions: Iterable[str]) -> str:
@@ -88,35 +103,21 @@ def both(expressions: Iterable[str]) -> str:
     return f"^{looks}{_from_start(last)}"
 
 
-def either(expressions: Iterable[str]) -> str:
-    """An expression that fits where any of them does."""
-    kept = list(dict.fromkeys(expressions))
-    if any(is_every(expression) for expression in kept):
-        return EVERY
-    return kept[0] if len(kept) == 1 else "|".join(f"(?:{part})" if "|" in part else part for part in kept)
-
-
 def except_for(expression: str, others: Iterable[str]) -> str:
     """An expression that fits where `expression` does and none of the others."""
     looks = "".join(f"(?!{_from_start(other)})" for other in dict.fromkeys(others))
     return f"^{looks}{_from_start(expression)}" if looks else expression
 
 
-def exactly(names: Iterable[str]) -> str:
-    """An expression that fits these names only."""
-    escaped = [re.escape(name) for name in sorted(names)]
-    return f"^{escaped[0]}$" if len(escaped) == 1 else f"^({'|'.join(escaped)})$"
-
-
-def names_exactly(expression: str, name: str) -> bool:
-    """Whether the name is one of those that the expression fits, as `exactly` writes it."""
-    return expression == exactly([name]) or f"|{re.escape(name)}|" in f"|{expression[2:-2]}|"
+def exactly(name: str) -> str:
+    """An expression that fits this name only."""
+    return f"^{re.escape(name)}$"
 
 
 def name_in(expression: str) -> str | None:
     """The one name that the expression fits, as `exactly` writes it; None for any other expression."""
     name = re.sub(r"\\(.)", r"\1", expression[1:-1], flags=re.DOTALL)
-    return name if expression == exactly([name]) else None
+    return name if expression == exactly(name) else None
 
 
 def is_every(expression: str) -> bool:
@@ -131,3 +132,33 @@ def _from_start(expression: str) -> str:
     if expression.startswith("^") and "|" not in expression:
         return expression[1:]
     return f".*(?:{expression})"  # a ^ in it fits at the first byte only, wherever the search begins
+
+
+def fits(pattern: str, name: str) -> bool | None:
+    """Whether the expression, unanchored, is found in the name; None where only the broker knows."""
+    compiled, data = _COMPILED[pattern], _bytes(name)
+    if compiled is None or (not data.isascii() and _BY_TABLE.search(compiled.pattern)):
+        return None
+    return compiled.search(data) is not None
+
+
+def is_readable(pattern: str) -> bool:
+    """Whether it is known here which names of ASCII the expression is found in."""
+    return _COMPILED[pattern] is not None
+
+
+def _compiled(pattern: str) -> re.Pattern[bytes] | None:
+    data = _bytes(pattern)
+    if not _ALIKE.fullmatch(data):
+        return None
+    try:
+        return re.compile(data)
+    except (re.error, OverflowError, RecursionError):
+        return None
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+_COMPILED: Final = Remembered(_compiled, most=4096, most_bytes=4 * MIB)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from dlx_router.provisioning.pcre import fits, is_readable
+from dlx_router.provisioning.selector_regex import fits, is_readable
 from tools.brokers import Broker
 
 ALIKE: Final = [

@@ -13,11 +13,11 @@ from dlx_router.broker.administration import Administration, Rule, Snapshot, Sta
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import ledger
+from dlx_router.provisioning import ownership
+from dlx_router.provisioning.apply_plan import none_pending
 from dlx_router.provisioning.dead_letter_destinations import letters
 from dlx_router.provisioning.plan import UNCOUNTED, plan
 from dlx_router.provisioning.removal import Counts, Remains, remaining
-from dlx_router.provisioning.uncounted import none_pending
 from tests.provisioning.test_provision import Commands
 from tests.support.client import Client
 from tests.support.eventually import eventually
@@ -128,7 +128,7 @@ class Standstill:
         self._snapshot = snapshot
 
     async def parameter(self, _name: str) -> dict[str, Any]:
-        return ledger.written(rule.name for rule in self._snapshot.policies if NAMES.is_own(rule.name))
+        return ownership.ledger_value(rule.name for rule in self._snapshot.policies if NAMES.is_own(rule.name))
 
     async def snapshot(self, _vhost: str) -> Snapshot:
         return self._snapshot

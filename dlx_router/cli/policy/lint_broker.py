@@ -11,7 +11,7 @@ from dlx_router.config.findings import Finding
 from dlx_router.config.lint import selector_scope
 from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.provisioning.broker_lint import Checks
-from dlx_router.provisioning.offline_findings import without_queues
+from dlx_router.provisioning.plan import without_queues
 
 
 def findings(loaded: LoadedPolicies) -> list[Finding] | None:
