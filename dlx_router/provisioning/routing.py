@@ -73,7 +73,7 @@ def uncaught(
     `uncatchable`: queues and the exchange that their argument names.
     """
     routes = Routes(snapshot)
-    here = [one for one in attachments if one.mode == INBOX and one.vhost in {None, snapshot.vhost}]
+    here = [entry for entry in attachments if entry.mode == INBOX and entry.vhost in {None, snapshot.vhost}]
     for queue, target in uncatchable:
         ends = _ends(queue, target, snapshot, routes)
         naming = [attachment for attachment in here if target in (attachment.dead_letter_exchanges or ())]
