@@ -61,8 +61,9 @@ RULES: Final[Mapping[str, str]] = {
     "RabbitMQ: rejected, expired and over the limit are deaths":
         "service/test_history.py::test_deaths_of_several_reasons_are_counted_each_and_told_newest_first",
     "RabbitMQ: the DLX is an exchange of any type":
-        "service/test_traps.py::test_a_dead_letter_exchange_of_any_type_gets_the_letter",
-    "RabbitMQ: an alternate exchange is a route": "service/test_traps.py::test_an_alternate_exchange_is_a_route",
+        "service/test_routing.py::test_a_dead_letter_exchange_of_any_type_routes_by_the_original_key",
+    "RabbitMQ: an alternate exchange is a route":
+        "service/test_routing.py::test_a_dead_letter_exchange_of_any_type_routes_by_the_original_key",
     "RabbitMQ: a missing exchange drops; ours parks":
         "service/test_faults.py::test_an_exchange_that_appears_within_the_grace_gets_its_letters",
     "RabbitMQ: rights on the DLX": "service/test_faults.py::test_a_target_without_write_right_parks_its_letters_as_forbidden",

@@ -431,44 +431,6 @@ def test_another_trouble_begins_at_the_lowest_rung(one: Letter) -> None:
 # Explained
 
 
-@pytest.mark.parametrize(
-    ("decision", "policy", "sentence"),
-    [
-        (
-            Retry(5000, NOW, 2),
-            effective(),
-            "rejected at work: attempt 2 of 10 failed; tried again in 5000 ms (policy all)",
-        ),
-        (
-            Retry(0, NOW, 2),
-            effective(max_delivery_attempts=-1),
-            "rejected at work: attempt 2 without limit failed; tried again in 0 ms (policy all)",
-        ),
-        (
-            DeadLetter("dlx", ("k",), 3, Cause.ATTEMPTS_SPENT),
-            effective(),
-            "rejected at work: attempts_spent after 3 attempts; to exchange 'dlx' with key 'k' (policy all)",
-        ),
-        (Park(Cause.NO_POLICY), None, "rejected at work: parked, no_policy (no policy)"),
-        (Park(Cause.LOOP, 1, "work"), effective(), "rejected at work: parked, loop at 'work' (policy all)"),
-        (
-            Hold(Cause.TARGET_REFUSED, NOW, 3, 1, "q"),
-            effective(),
-            "rejected at work: target_refused at 'q'; held, try 3 (policy all)",
-        ),
-        (Discard(1), effective(), "rejected at work: discarded, as the policy says (policy all)"),
-        (
-            Park(Cause.FORBIDDEN, 1, "dlx-router.retired"),
-            effective(),
-            "rejected at work: parked, forbidden at 'dlx-router.retired', which is the router's own (policy all)",
-        ),
-        (Park(Cause.FORBIDDEN, 1, "q"), effective(), "rejected at work: parked, forbidden at 'q' (policy all)"),
-    ],
-)
-def test_a_decision_is_one_sentence(decision: Decision, policy: Effective | None, sentence: str) -> None:
-    assert explain(decision, letter(), policy) == sentence
-
-
 # Laws
 
 letters = st.builds(

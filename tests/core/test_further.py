@@ -157,50 +157,6 @@ def test_any_holds_is_the_plain_or_with_failures_as_false(conditions: list[Condi
 # What a condition sees
 
 
-def test_a_condition_sees_the_letter() -> None:
-    died = letter(
-        cause=Cause.OUTAGE,
-        redrives=2,
-        first_death_ms=NOW - 2999,
-        content_type="text/plain",
-        size=12,
-        header={"tenant": "acme"}.get,
-        body={"/id": 7}.get,
-    )
-    seen = view(died, 3, NOW)
-    assert seen.variables == {
-        "reason": "rejected",
-        "cause": "outage",
-        "attempts": 3,
-        "redrives": 2,
-        "age": 2,
-        "queue": "work",
-        "exchange": "shop",
-        "routing_key": "order.created",
-        "vhost": "/",
-        "content_type": "text/plain",
-        "size": 12,
-    }
-    assert (seen.header("tenant"), seen.header("none"), seen.body("/id"), seen.body("/none")) == ("acme", "", 7, None)
-
-
-@pytest.mark.parametrize(
-    ("one", "exchange", "key"),
-    [
-        (letter(history=(), exchange="in", routing_key="as.it.came"), "in", "as.it.came"),
-        (letter(history=(death(routing_keys=()),), routing_key="as.it.came"), "shop", "as.it.came"),
-        (letter(history=(death(exchange="newest", routing_keys=("a", "b")), death("other"))), "newest", "a"),
-    ],
-)
-def test_exchange_and_key_are_those_of_the_newest_death_where_it_tells(one: Letter, exchange: str, key: str) -> None:
-    variables = view(one, 1, NOW).variables
-    assert (variables["exchange"], variables["routing_key"], variables["cause"]) == (exchange, key, "")
-
-
-def test_the_age_is_never_negative() -> None:
-    assert view(letter(first_death_ms=NOW + 5000), 1, NOW).variables["age"] == 0
-
-
 # The clock
 
 

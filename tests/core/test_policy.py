@@ -36,42 +36,6 @@ def limit(policies: PolicySet, queue: str, reason: str = "rejected", vhost: str 
 # Topic words
 
 
-@pytest.mark.parametrize(
-    ("pattern", "queue", "fits"),
-    [
-        ("orders", "orders", True),
-        ("orders", "orders.eu", False),
-        ("orders", "Orders", False),
-        ("orders.*", "orders.eu", True),
-        ("orders.*", "orders", False),
-        ("orders.*", "orders.eu.new", False),
-        ("orders.#", "orders", True),
-        ("orders.#", "orders.eu.new", True),
-        ("#", "", True),
-        ("#", "anything.at.all", True),
-        ("*", "", True),
-        ("*", "a.b", False),
-        ("#.failed", "failed", True),
-        ("#.failed", "a.b.failed", True),
-        ("#.failed", "a.failed.b", False),
-        ("*.failed.#", "failed", False),
-        ("*.failed.#", "a.failed", True),
-        ("a.#.b.#.c", "a.x.b.c", True),
-        ("a.#.b.#.c", "a.b.x.y.c", True),
-        ("a.#.b.#.c", "a.c", False),
-        ("a.#.*", "a", False),
-        ("a.#.*", "a.b.c", True),
-        ("#.#", "", True),
-        ("a..b", "a..b", True),
-        ("a.*.b", "a..b", True),
-        ("ord*", "orders", False),
-        ("a.#", "b.a", False),
-    ],
-)
-def test_words_match_as_a_topic_exchange_does(pattern: str, queue: str, fits: bool) -> None:
-    assert Selector(SelectorKind.MATCH, pattern).fits(queue) is fits
-
-
 def naive(pattern: Sequence[str], words: Sequence[str]) -> bool:
     @cache
     def fits(at: int, word: int) -> bool:
@@ -165,14 +129,6 @@ def test_keys_are_merged_one_by_one_and_each_says_who_set_it() -> None:
         "max-delivery-attempts": "high",
         "redelivery-delay": "low",
     }
-
-
-def test_a_global_limit_of_three_and_a_hot_queue_without_one() -> None:
-    policies = policy_set(
-        policy("global", match="#", definition={"max-delivery-attempts": 3}),
-        policy("hot", match="hot", kind=EXACT, definition={"max-delivery-attempts": -1}),
-    )
-    assert (limit(policies, "hot"), limit(policies, "cold")) == (-1, 3)
 
 
 def test_without_inheritance_nothing_below_contributes() -> None:

@@ -380,18 +380,6 @@ def test_over_its_size_the_error_goes_first(limit: int) -> None:
     assert decode(encode(large, KEY, limit), KEY) == replace(large, error=None, cut=True)
 
 
-def test_within_its_size_nothing_goes() -> None:
-    original = record(error={"type": "E", "message": "boom"})
-    assert decode(encode(original, KEY, TOWARDS_CONSUMERS_BYTES), KEY) == original
-
-
-def test_exactly_at_its_size_nothing_goes_and_a_byte_over_something_does() -> None:
-    original = record(error={"type": "E"})
-    size = len(encode(original, KEY, ENORMOUS))
-    assert not decode(encode(original, KEY, size), KEY).cut
-    assert decode(encode(original, KEY, size - 1), KEY).cut
-
-
 @pytest.mark.parametrize("limit", [TOWARDS_CONSUMERS_BYTES, AT_REST_BYTES])
 def test_then_the_oldest_deaths_go_but_the_newest_and_the_first_stay(limit: int) -> None:
     original = long_one(300)
@@ -403,59 +391,10 @@ def test_then_the_oldest_deaths_go_but_the_newest_and_the_first_stay(limit: int)
     assert kept.first == original.first
 
 
-@pytest.mark.parametrize("first", [None, First("queue-0", "shop", ("k",), "rejected")])
-def test_without_a_first_death_of_its_own_the_oldest_goes_too(first: First | None) -> None:
-    kept = decode(encode(replace(long_one(300), first=first), KEY, TOWARDS_CONSUMERS_BYTES), KEY)
-    assert kept.deaths == long_one(300).deaths[: len(kept.deaths)]
-
-
 def test_of_two_deaths_the_newest_stays() -> None:
     two = record(deaths=(death("b"), death()), first=First("work", "x" * 100, ("k" * 200,), "rejected"))
     kept = decode(encode(two, KEY, 700), KEY)
     assert [entry.queue for entry in kept.deaths] == ["b"]
-
-
-def test_then_goes_what_the_message_tells_as_well() -> None:
-    name = "q" * 250  # as on the default exchange: queue and key are one, and stand in six places
-    original = record(
-        failed_queue=name,
-        deaths=(death(name, routing_keys=(name, "cc")),),
-        first=First(name, "", (name,), "rejected"),
-        shadowed={"sourceQueueName": "theirs"},
-        cc=("cc",),
-    )
-    data = encode(original, KEY, TOWARDS_CONSUMERS_BYTES)
-    kept = decode(data, KEY)
-    assert len(data) <= TOWARDS_CONSUMERS_BYTES
-    assert (kept.cut, kept.first, kept.shadowed, kept.cc) == (True, None, None, None)
-    assert kept.deaths == (death(name, routing_keys=()),)
-    assert (
-        replace(
-            kept, cut=False, first=original.first, shadowed=original.shadowed, cc=original.cc, deaths=original.deaths
-        )
-        == original
-    )
-
-
-def test_what_was_shadowed_goes_before_the_first_origin() -> None:
-    original = record(shadowed={"sourceQueueName": "x" * 900}, cc=("cc",))
-    assert decode(encode(original, KEY, TOWARDS_CONSUMERS_BYTES), KEY) == replace(
-        original, shadowed={}, cc=None, cut=True
-    )
-
-
-def test_nothing_more_goes_than_has_to() -> None:
-    two = record(deaths=(death("b"), death("c"), death()), error={"type": "E"})
-    without_error = replace(two, error=None, cut=True)
-    size = len(encode(without_error, KEY, ENORMOUS))
-    assert decode(encode(two, KEY, size), KEY) == without_error
-    assert decode(encode(two, KEY, size - 1), KEY) == replace(without_error, deaths=(death("b"), death()))
-
-
-def test_of_many_keys_the_first_stays_as_long_as_it_can() -> None:
-    keys = tuple(f"key-{n}" * 8 for n in range(40))
-    kept = decode(encode(record(deaths=(death(routing_keys=keys),), first=None), KEY, TOWARDS_CONSUMERS_BYTES), KEY)
-    assert kept.deaths[0].routing_keys == keys[:1]
 
 
 names = st.text("abcdefghij.-", min_size=1, max_size=100)

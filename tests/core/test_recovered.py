@@ -2,7 +2,7 @@
 
 import sqlite3
 from contextlib import closing
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -124,28 +124,6 @@ def test_the_expression_for_columns_is_the_rule(
         )
         for kind, ts_ms, due_ms, following in rows
     ]
-
-
-@pytest.mark.parametrize(
-    ("definition", "longest"),
-    [
-        ({}, 0),
-        ({"max_delivery_attempts": 1, "redelivery_delay": 1000}, 0),
-        ({"max_delivery_attempts": 0, "redelivery_delay": 1000}, 0),
-        ({"max_delivery_attempts": 2, "redelivery_delay": 1000}, 1000),
-        ({"max_delivery_attempts": 4, "redelivery_delay": 1000, "redelivery_delay_multiplier": 2.0}, 4000),
-        ({"max_delivery_attempts": -1, "redelivery_delay": 1000}, 1000),
-        ({"max_delivery_attempts": -1, "redelivery_delay": 1000, "redelivery_delay_multiplier": 2.0}, 10_000),
-        ({"redelivery_delay": 1000, "redelivery_collision_avoidance_factor": 0.15}, 1150),
-        ({"redelivery_delay": 1001, "redelivery_collision_avoidance_factor": 0.15}, 1152),
-        (
-            {"redelivery_delay": 1000, "redelivery_collision_avoidance_factor": 0.5, "max_redelivery_delay": 1200},
-            1200,
-        ),
-    ],
-)
-def test_the_longest_wait_of_a_policy(definition: dict[str, Any], longest: int) -> None:
-    assert longest_wait_ms(effective(**definition)) == longest
 
 
 def test_without_a_policy_nothing_waits() -> None:

@@ -46,26 +46,6 @@ def test_a_template_is_rendered(text: str, key: str, missing: int) -> None:
     assert template.uses_headers is ("{header:" in text)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{queue", r"'\{' at column 1 is never closed"),
-        ("dead.{", r"'\{' at column 6"),
-        ("queue}", r"'\}' at column 6 closes nothing"),
-        ("{queue}}", r"'\}' at column 8"),
-        ("a{Queue}", r"\{Queue\} at column 2; known: .*queue.*header:NAME"),
-        ("{}", r"\{\} at column 1"),
-        ("{header:}", r"\{header:\}"),
-        ("{ queue }", "unknown field"),
-        ("{queue.x}", "unknown field"),
-        ("{{{queue}}", r"'\}' at column 11|closes"),
-    ],
-)
-def test_an_author_who_erred_is_told_where(text: str, said: str) -> None:
-    with pytest.raises(TemplateError, match=said):
-        parse(text)
-
-
 @law
 @given(st.text("{}queheadr: ", max_size=12))
 def test_any_text_is_parsed_or_refused_with_its_reason(text: str) -> None:

@@ -6,16 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.breaker import LONGEST_WAIT_MS, Breaker, QueueBreaker
+from dlx_router.core.breaker import Breaker
 from dlx_router.core.letter import Props
-from dlx_router.core.limits import Outage
 from dlx_router.core.names import MAX_NAME_BYTES, Names
-from dlx_router.core.outcome import Forward
-from dlx_router.core.publication import Way, to_relayed
 from dlx_router.core.record import encode, properties_of
 from dlx_router.core.remembered import decode
 from dlx_router.core.words import BROKER_REASONS, OTHER, counted
-from tests.core.core_samples import KEY, amqp_text, death, law, queues, record
+from tests.core.core_samples import KEY, amqp_text, law, queues, record
 
 # Reasons
 
@@ -37,50 +34,12 @@ def test_what_any_publisher_may_write_is_counted_together(reason: str) -> None:
 # Breakers
 
 
-@pytest.mark.parametrize(("state", "badness"), [("closed", 0), ("half_open", 1), ("open", 2), ("probe", 2)])
-def test_the_worse_a_breaker_stands_the_higher_its_number(state: str, badness: int) -> None:
-    assert Breaker.badness(state) == badness
-
-
 def test_a_word_that_is_no_state_has_no_badness() -> None:
     with pytest.raises(ValueError, match="ajar"):
         Breaker.badness("ajar")
 
 
-@pytest.mark.parametrize(("elapsed", "state"), [(LONGEST_WAIT_MS, Breaker.OPEN), (LONGEST_WAIT_MS + 1, Breaker.PROBE)])
-def test_a_probe_that_is_stuck_behind_others_lets_another_try_after_the_longest_wait(
-    elapsed: int, state: Breaker
-) -> None:
-    breaker = QueueBreaker(Outage(deaths=3, within_ms=10_000, probe_ms=5_000))
-    breaker.ask("first", 0, deaths=3, tries=0)
-    assert breaker.ask("stuck", 5_000, deaths=0, tries=1).state is Breaker.PROBE
-    breaker.ask("crowd", 6_000, deaths=1_000, tries=0)
-    assert breaker.state(5_000 + elapsed) is Breaker.OPEN
-    assert breaker.ask("other", 5_000 + elapsed, deaths=0, tries=1).state is state
-
-
 # Names
-
-
-@pytest.mark.parametrize(
-    ("exchange", "plain"),
-    [("later", True), ("x" * 236, True), ("x" * 237, False), ("é" * 118, True), ("é" * 119, False)],
-)
-def test_a_delayed_queue_is_named_after_its_exchange_or_the_hash_of_it(
-    exchange: str,
-    plain: bool,  # noqa: FBT001 - a column of the table
-) -> None:
-    queue = Names().delayed(exchange)
-    assert (queue == f"dlx-router.delayed.{exchange}") is plain
-    assert len(queue.encode()) <= MAX_NAME_BYTES
-    assert Names().is_delayed(queue)
-    assert Names().is_own(queue)
-
-
-def test_other_queues_of_ours_are_not_of_a_delayed_exchange() -> None:
-    names = Names("eu")
-    assert not any(map(names.is_delayed, (names.inbox, names.delay(100), names.guard("work"), "eu.delayed", "work")))
-    assert not names.is_delayed(Names("us").delayed("later"))
 
 
 @law
@@ -104,18 +63,6 @@ def test_each_queue_has_a_guard_and_a_lock_of_its_own_that_are_ours(some: list[s
 
 
 # Publications
-
-
-@pytest.mark.parametrize(("kept", "cc"), [(True, None), (False, ())])
-def test_a_relayed_message_goes_on_as_it_came_but_for_a_policys_key(
-    kept: bool,  # noqa: FBT001 - a column of the table
-    cc: tuple[str, ...] | None,
-) -> None:
-    remembered = record(deaths=(death(routing_keys=("k", "copy")),), props=Props(priority=7, delivery_mode=1))
-    sent = to_relayed(Forward("next", ("k", "copy"), kept=kept), remembered)
-    assert (sent.way, sent.exchange, sent.routing_key, sent.cc, sent.bcc) == (Way.FORWARD, "next", "k", cc, None)
-    assert (sent.priority, sent.delivery_mode, sent.needs_queue) == (7, 1, None), "nothing is set that was not"
-    assert to_relayed(Forward("next", ("k",)), record(props=Props())).delivery_mode is None
 
 
 # Properties in the record

@@ -3,7 +3,6 @@
 `amtool` reads both where it is installed. Beside it a small reader of Go's templates stands here, of what ours use.
 """
 
-import json
 import re
 import shutil
 import subprocess
@@ -18,7 +17,6 @@ from tests.deploy.test_files import RULES, alerts
 
 FOLDER: Final = ROOT / "deploy" / "alertmanager"
 CONFIG: Final[dict[str, Any]] = yaml.safe_load((FOLDER / "alertmanager.yml").read_text(encoding="utf-8"))
-TEMPLATE: Final = (FOLDER / "slack.tmpl").read_text(encoding="utf-8")
 LINKS: Final = ("runbook_url", "console_url")
 # Of https://prometheus.io/docs/alerting/latest/configuration/, what the example uses.
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1}
@@ -180,20 +178,6 @@ def test_alerts_are_grouped_and_kept_back_inside_of_one_installation() -> None:
         assert {"namespace", "job"} <= {*rule["equal"]}, rule
 
 
-def test_every_alert_has_both_links_and_they_lead_to_its_own_section_and_to_a_page() -> None:
-    for rule in alerts():
-        runbook, console = (rule["annotations"][name] for name in LINKS)
-        assert runbook == f"{{{{ with $externalLabels.dlx_runbooks }}}}{{{{ . }}}}#{rule['alert'].lower()}{{{{ end }}}}"
-        begin = "{{ with $externalLabels.dlx_console }}{{ . }}/"
-        assert (console.startswith(begin), console.endswith("{{ end }}")) == (True, True)
-        inside = console.removeprefix(begin).removesuffix("{{ end }}")
-        assert {*re.findall(r"\$labels\.(\w+)", inside)} <= labels(rule)
-        assert re.sub(r"\{\{ \$labels\.\w+ \| urlquery \}\}", "", inside).isascii()
-        assert "{{" not in re.sub(r"\{\{ \$labels\.\w+ \| urlquery \}\}", "", inside), (
-            "escaped, or a name changes the link"
-        )
-
-
 # -- the template -----------------------------------------------------------------------------------------------------
 
 
@@ -205,164 +189,6 @@ def alert(status: str = "firing", **annotations: str) -> dict[str, Any]:
         "annotations": {**defaults, **annotations},
         "startsAt": "2026-11-23T05:08:06Z",
     }
-
-
-def data(*firing: dict[str, Any], status: str = "firing", severity: str = "warning", **group: str) -> dict[str, Any]:
-    """As Alertmanager hands it to a template. `group`: by which labels it is grouped, besides the alert's name."""
-    return {
-        "receiver": "slack",
-        "status": status,
-        "alerts": [*firing],
-        "groupLabels": {"alertname": "DeadLetterRateHigh", **group},
-        "commonLabels": {"severity": severity},
-        "commonAnnotations": {},
-        "externalURL": "http://alertmanager",
-    }
-
-
-class GoTemplate:
-    """Templates as text/template reads them, so far as ours need it: anything else is an error."""
-
-    def __init__(self, text: str) -> None:
-        text = re.sub(r"\{\{/\*.*?\*/\}\}", "", text, flags=re.DOTALL)
-        self._parts = re.split(r"(\{\{ .*? \}\})", text)
-        self.defined: dict[str, int] = {}
-        for at, part in enumerate(self._parts):
-            if definition := re.fullmatch(r'\{\{ define "([\w.-]+)" \}\}', part):
-                self.defined[definition[1]] = at + 1
-
-    def render(self, name: str, dot: Any) -> str:
-        """What it makes of the data."""
-        return self._block(self.defined[name], dot)[0]
-
-    def _block(self, at: int, dot: Any, *, off: bool = False) -> tuple[str, int, str]:
-        """The text up to the action that ends it, where that stands, and what it is."""
-        out = ""
-        while True:
-            part = self._parts[at]
-            action = part[3:-3] if part.startswith("{{ ") else None
-            if action is None:
-                out += "" if off else part
-            elif action == "end" or action.startswith("else"):
-                return out, at, action
-            elif (word := action.partition(" ")[0]) in {"if", "with", "range"}:
-                text, at = self._choice(at, word, dot, off=off)
-                out += text
-            else:
-                out += "" if off else str(self._value(action, dot))
-            at += 1
-
-    def _choice(self, at: int, word: str, dot: Any, *, off: bool) -> tuple[str, int]:
-        out, done, action = "", off, self._parts[at][3:-3]
-        while True:
-            condition = action.removeprefix("else").strip()
-            value: Any = None if done or not condition else self._value(condition.partition(" ")[2], dot)
-            takes = not done and (bool(value) or not condition)
-            dots: list[Any] = [*value] if takes and word == "range" else [value if takes and word == "with" else dot]
-            for inner in dots[:-1]:
-                out += self._block(at + 1, inner)[0]
-            text, at, action = self._block(at + 1, dots[-1], off=not takes)
-            out += text
-            done |= takes
-            if action == "end":
-                return out, at
-
-    def _value(self, text: str, dot: Any) -> Any:
-        first, *functions = text.split(" | ")
-        value = self._call(first, dot)
-        for function in functions:
-            value = self._call(f"{function} %", {"%": value})
-        return value
-
-    def _call(self, text: str, dot: Any) -> Any:
-        words = list(re.findall(r'\([^)]*\)|"[^"]*"|\S+', text))
-        values = [self._word(word, dot) for word in words[1:]]
-        match words[0], values:
-            case "eq", [a, b]:
-                return a == b
-            case "gt", [a, b]:
-                return a > b
-            case "len", [a]:
-                return len(a)
-            case "reReplaceAll", [pattern, to, value]:
-                return re.sub(pattern, lambda _: to, value)
-            case word, [form] if word.endswith(".UTC.Format"):
-                assert form == "2006-01-02 15:04:05 MST", "Go's way to say how a time looks"
-                return self._word(word.removesuffix(".UTC.Format"), dot).replace("T", " ").replace("Z", " UTC")
-            case word, []:
-                return self._word(word, dot)
-        raise AssertionError(f"not known: {text}")
-
-    def _word(self, word: str, dot: Any) -> Any:
-        if word.startswith("("):
-            return self._call(word[1:-1], dot)
-        if word.startswith('"'):
-            return word[1:-1]
-        if word.isdigit():
-            return int(word)
-        if word == "%":
-            return dot["%"]
-        for name in filter(None, word.split(".")):
-            if name == "Firing":
-                dot = [entry for entry in dot if entry["status"] == "firing"]
-            else:
-                dot = dot.get(name[:1].lower() + name[1:], "")
-        return dot
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "expected"),
-    [
-        ("color", data(alert()), "warning"),
-        ("color", data(alert(), severity="critical"), "danger"),
-        ("color", data(alert("resolved"), status="resolved", severity="critical"), "good"),
-        ("title", data(alert()), "DeadLetterRateHigh"),
-        ("title", data(alert(), alert()), "DeadLetterRateHigh (2)"),
-        ("title", data(alert("resolved"), status="resolved"), "over: DeadLetterRateHigh"),
-        ("title", data(alert(), namespace="shop", job="dlx-router"), "DeadLetterRateHigh · shop · dlx-router"),
-        ("title", data(alert(), job="<!here>"), "DeadLetterRateHigh · &lt;!here>"),
-        ("text", data(alert()), "\n*Letters die.*\nLook at the groups.\nsince 2026-11-23 05:08:06 UTC\n"),
-        (
-            "text",
-            data(alert(runbook_url="https://d/o.html#a", console_url="https://c/letters?state=dead&policy=a%20b")),
-            (
-                "\n*Letters die.*\nLook at the groups.\nsince 2026-11-23 05:08:06 UTC"
-                " · <https://d/o.html#a|what to do> · <https://c/letters?state=dead&policy=a%20b|look>\n"
-            ),
-        ),
-        (
-            "text",
-            data(alert(summary="Letters of policy <!channel> die."), alert(summary="<https://evil|here>")),
-            (
-                "\n*Letters of policy &lt;!channel> die.*\nLook at the groups.\nsince 2026-11-23 05:08:06 UTC\n"
-                "\n*&lt;https://evil|here>*\nLook at the groups.\nsince 2026-11-23 05:08:06 UTC\n"
-            ),
-        ),
-    ],
-)
-def test_what_slack_is_told(name: str, given: dict[str, Any], expected: str, tmp_path: Path) -> None:
-    assert GoTemplate(TEMPLATE).render(f"dlx-router.{name}", given) == expected
-    if (amtool := shutil.which("amtool")) is not None:
-        (tmp_path / "data.json").write_text(json.dumps(given), encoding="utf-8")
-        argv = [
-            amtool,
-            "template",
-            "render",
-            f"--template.glob={FOLDER}/*.tmpl",
-            f"--template.data={tmp_path}/data.json",
-        ]
-        argv += ["--template.text", f'{{{{ template "dlx-router.{name}" . }}}}']
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout.strip()) == (0, expected.strip()), done.stderr
-
-
-def test_every_template_is_used_and_every_one_that_is_used_is_there() -> None:
-    used = {
-        name
-        for receiver in CONFIG["receivers"]
-        for name in re.findall(r'template "([\w.-]+)"', json.dumps(receiver).replace("\\", ""))
-    }
-    assert used == {*GoTemplate(TEMPLATE).defined}
 
 
 def test_alertmanager_s_own_tool_accepts_it(tmp_path: Path) -> None:

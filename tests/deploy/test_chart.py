@@ -40,13 +40,6 @@ def test_every_object_is_valid(variation: str, version: str) -> None:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_a_key_that_kubernetes_does_not_know_would_be_found() -> None:
-    (deployment,) = of_kind(rendered(MINIMAL), "Deployment")
-    deployment["spec"]["replica"] = 1
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(deployment, KUBERNETES[0], strict=True)
-
-
 @pytest.mark.parametrize("variation", VARIATIONS)
 def test_pods_meet_the_restricted_standard(variation: str) -> None:
     for pod in _pods(rendered(values_of(variation))):
@@ -141,11 +134,6 @@ def test_a_pipeline_of_several_vhosts_is_refused_unless_it_says_which() -> None:
         _pipeline({**more, "pipeline": {"args": args}})
 
 
-def test_the_pipelines_name_leaves_room_for_those_of_its_jobs() -> None:
-    (job,) = of_kind(rendered({**MINIMAL, "pipeline": PIPELINE}, release="r" * 53), "CronJob")
-    assert len(job["metadata"]["name"]) <= 52
-
-
 PIPELINE = {"enabled": True, "archiveClaim": "archive"}
 
 
@@ -154,23 +142,11 @@ def _pipeline(more: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-def test_the_port_listens_where_it_is_asked_to() -> None:
-    assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_HTTP_HOST"] == "0.0.0.0"
-    assert environment(pod_of(rendered({**MINIMAL, "settings": {"httpHost": "::"}})))["DLX_ROUTER_HTTP_HOST"] == "::"
-
-
 def test_a_changed_configmap_reaches_the_running_router() -> None:
     (mount,) = [
         mount for mount in pod_of(rendered(MINIMAL))["containers"][0]["volumeMounts"] if mount["name"] == "policies"
     ]
     assert "subPath" not in mount, "a subPath is never updated"
-
-
-def test_policies_of_somebody_else_are_mounted_and_none_made() -> None:
-    objects = rendered(values_of("existing"))
-    (volume,) = [volume for volume in pod_of(objects)["volumes"] if volume["name"] == "policies"]
-    assert volume["configMap"]["name"] == "our-policies"
-    assert of_kind(objects, "ConfigMap") == []
 
 
 def test_keda_looks_at_the_inbox_of_each_vhost_by_a_secret_that_exists() -> None:
@@ -228,16 +204,6 @@ def test_the_index_has_more_room_than_it_takes() -> None:
     assert int(room.removesuffix("Gi")) << 30 > MAX_BYTES * 9 // 8, "its write-ahead log lies beside it"
 
 
-def test_without_a_journal_nothing_is_indexed() -> None:
-    assert "DLX_ROUTER_INDEX_PATH" in environment(pod_of(rendered(MINIMAL)))
-    assert "DLX_ROUTER_INDEX_PATH" not in environment(pod_of(rendered({**MINIMAL, "settings": {"journal": "off"}})))
-
-
-def test_observing_moves_nothing() -> None:
-    assert pod_of(rendered(values_of("observe")))["containers"][0]["args"] == ["run", "--observe"]
-    assert pod_of(rendered(MINIMAL))["containers"][0]["args"] == ["run"]
-
-
 def test_the_drain_ends_before_kubernetes_kills() -> None:
     pod = pod_of(rendered(MINIMAL))
     assert int(environment(pod)["DLX_ROUTER_DRAIN_SECONDS"]) < pod["terminationGracePeriodSeconds"]
@@ -277,16 +243,6 @@ def test_who_is_told_stands_in_a_secret_and_the_network_policy_lets_it_out() -> 
     assert {"name": "webhooks", "secret": {"secretName": "webhooks"}} in pod["volumes"]
     (policy,) = of_kind(objects, "NetworkPolicy")
     assert 443 in {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
-
-
-def test_dashboards_are_for_grafanas_sidecar() -> None:
-    (made,) = [
-        manifest
-        for manifest in of_kind(rendered(values_of("watched")), "ConfigMap")
-        if "dashboards" in str(manifest["metadata"])
-    ]
-    assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert len(made["data"]) == 5
 
 
 def test_the_network_policy_lets_out_dns_and_the_broker_only() -> None:
@@ -338,11 +294,6 @@ def test_a_console_that_nobody_could_use_is_refused(wrong: dict[str, Any], why: 
         rendered(MINIMAL | wrong)
 
 
-def test_one_pipeline_runs_at_a_time() -> None:
-    (made,) = of_kind(rendered(values_of("pipeline")), "CronJob")
-    assert made["spec"]["concurrencyPolicy"] == "Forbid"
-
-
 def test_the_readme_is_made_from_the_values() -> None:
     text = (CHART / "README.md").read_text(encoding="utf-8")
     assert text == reference.chart(), "stale: make pages"
@@ -377,13 +328,3 @@ def test_probes_have_time_and_a_busy_router_is_not_killed() -> None:
     (container,) = pod_of(rendered(MINIMAL))["containers"]
     assert all(container[f"{probe}Probe"]["timeoutSeconds"] > 1 for probe in ("startup", "liveness", "readiness"))
     assert container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"] >= 60
-
-
-def test_the_sidecar_of_the_readme_has_the_time_to_drain_and_no_rights() -> None:
-    text = (CHART / "README.md").read_text(encoding="utf-8").partition("## As a sidecar")[2]
-    pod = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
-    assert pod["terminationGracePeriodSeconds"] >= Settings.model_fields["drain_seconds"].default + 12
-    (deployment,) = of_kind(rendered(MINIMAL), "Deployment")
-    template = deployment["spec"]["template"]["spec"]
-    assert pod["containers"][0]["securityContext"] == template["containers"][0]["securityContext"]
-    assert pod["securityContext"].items() <= template["securityContext"].items()

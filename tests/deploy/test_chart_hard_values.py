@@ -10,19 +10,10 @@ import helm_python
 import pytest
 
 from tests.deploy.chart import environment, of_kind, pod_of, rendered, values_of
-from tests.deploy.test_chart_law import SCHEMA
-from tests.deploy.test_files import alerts
 
 MINIMAL: Final[Mapping[str, Any]] = {"amqp": {"existingSecret": "rabbit"}}
 INGRESS: Final = {"api": {"tokensSecret": "tokens"}, "ingress": {"enabled": True, "host": "dlx.example.com"}}
 PIPELINE: Final = {"enabled": True, "archiveClaim": "archive"}
-
-
-@pytest.mark.parametrize("release", ["1234", "true"])
-def test_a_release_whose_name_is_no_text_to_yaml_is_labelled_by_it(release: str) -> None:
-    (deployment,) = of_kind(rendered({**MINIMAL, "fullnameOverride": "router"}, release), "Deployment")
-    assert deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == release
-    assert deployment["metadata"]["labels"]["app.kubernetes.io/instance"] == release
 
 
 @pytest.mark.parametrize("release", ["1234", "a.b"])
@@ -31,39 +22,12 @@ def test_a_release_whose_service_could_have_no_such_name_is_refused(release: str
         rendered(MINIMAL, release)
 
 
-def test_names_that_are_no_text_to_yaml_stay_names() -> None:
-    values = {
-        "amqp": {"existingSecret": "1234", "key": "0x1"},
-        "imagePullSecrets": ["1e3"],
-        "priorityClassName": "1000",
-    }
-    pod = pod_of(rendered({**values, "index": {"existingClaim": "null"}, "serviceAccount": {"name": "true"}}))
-    assert pod["volumes"][0]["secret"] == {"secretName": "1234", "items": [{"key": "0x1", "path": "url"}]}
-    assert (pod["imagePullSecrets"], pod["priorityClassName"]) == ([{"name": "1e3"}], "1000")
-    assert pod["serviceAccountName"] == "true"
-    assert {"name": "index", "persistentVolumeClaim": {"claimName": "null"}} in pod["volumes"]
-
-
 @pytest.mark.parametrize(
     "text", ["  # indented\nversion: 1\npolicies: []\n", "\n\nversion: 1\n", "version: 1", "a\r\n b"]
 )
 def test_a_policy_file_arrives_as_it_was_written_however_it_begins(text: str) -> None:
     (made,) = of_kind(rendered({**MINIMAL, "policies": {"files": {"orders.yaml": text}}}), "ConfigMap")
     assert made["data"]["orders.yaml"] == text
-
-
-def test_a_number_of_seven_digits_is_written_with_all_of_them() -> None:
-    keda = {"enabled": True, "existingSecret": "s", "maxReplicas": 1, "lettersPerReplica": 1_000_000}
-    (scaled,) = of_kind(rendered({**MINIMAL, "keda": keda}), "ScaledObject")
-    assert scaled["spec"]["triggers"][0]["metadata"]["value"] == "1000000"
-
-
-def test_a_label_of_the_objects_own_wins_over_a_common_one_and_stands_once() -> None:
-    monitoring = {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}
-    objects = rendered({**MINIMAL, "commonLabels": {"release": "ours"}, "monitoring": monitoring})
-    (monitor,), (service,) = of_kind(objects, "ServiceMonitor"), of_kind(objects, "Service")
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    assert service["metadata"]["labels"]["release"] == "ours"
 
 
 @pytest.mark.parametrize("journal", ["off", False])
@@ -123,11 +87,6 @@ def test_what_would_not_run_is_refused_with_the_way_out(wrong: Mapping[str, Any]
 def test_a_value_that_nothing_could_use_is_no_value(wrong: Mapping[str, Any]) -> None:
     with pytest.raises(helm_python.HelmValuesError):
         rendered({**MINIMAL, **wrong})
-
-
-def test_the_alerts_that_can_be_disabled_are_those_that_there_are() -> None:
-    rule = SCHEMA["properties"]["monitoring"]["properties"]["prometheusRule"]
-    assert rule["properties"]["disabled"]["items"]["enum"] == [alert["alert"] for alert in alerts()]
 
 
 @pytest.mark.parametrize(

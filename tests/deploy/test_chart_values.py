@@ -1,6 +1,5 @@
 """Values of the chart: each has an effect, and what cannot work together is refused before a cluster has it."""
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
@@ -9,7 +8,7 @@ import helm_python
 import pytest
 import yaml
 
-from tests.deploy.chart import CHART, environment, of_kind, pod_of, rendered, values_of
+from tests.deploy.chart import CHART, environment, of_kind, pod_of, rendered
 from tools.pages import reference
 
 MINIMAL: Final[Mapping[str, Any]] = {"amqp": {"existingSecret": "rabbit"}}
@@ -129,28 +128,8 @@ def test_a_router_whose_index_is_on_a_claim_is_replaced_and_not_doubled() -> Non
     assert without["spec"]["strategy"]["type"] == "RollingUpdate"
 
 
-def test_the_pipeline_is_pulled_by_the_same_secrets() -> None:
-    (job,) = of_kind(rendered({**values_of("pipeline"), "imagePullSecrets": ["registry"]}), "CronJob")
-    assert job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
-
-
 def test_cookies_need_tls_where_there_is_an_ingress_with_tls_and_not_where_there_is_none() -> None:
     for enabled, console in ((False, "on"), (True, "https")):
         ingress = {"enabled": enabled, "host": "a.example", "tlsSecret": "tls"}
         values = {**MINIMAL, "api": {"tokensSecret": "tokens"}, "ingress": ingress}
         assert environment(pod_of(rendered(values)))["DLX_ROUTER_CONSOLE"] == console
-
-
-def test_policies_of_the_chart_can_be_left_out() -> None:
-    files = {"default.yaml": None, "orders.yaml": "version: 1\n"}
-    (made,) = of_kind(rendered({**MINIMAL, "policies": {"files": files}}), "ConfigMap")
-    assert [*made["data"]] == ["orders.yaml"]
-
-
-def test_the_readme_has_every_comment_of_the_values_to_its_end() -> None:
-    text, readme = (
-        (CHART / "values.yaml").read_text(encoding="utf-8"),
-        (CHART / "README.md").read_text(encoding="utf-8"),
-    )
-    for block in re.findall(r"^ *# -- .*(?:\n *# .*)*", text, re.MULTILINE):
-        assert " ".join(line.strip().lstrip("#- ") for line in block.splitlines()) in readme

@@ -16,23 +16,11 @@ _WRITTEN: Final = [
     *(requirement for extra in _PROJECT["optional-dependencies"].values() for requirement in extra),
 ]
 NAMES: Final = sorted({re.match(r"[A-Za-z0-9._-]+", requirement)[0] for requirement in _WRITTEN} - {_PROJECT["name"]})  # type: ignore[index]  # each has a name
-_REASONS: Final = "\n".join(
-    path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/decisions").glob("*.md"))
-).lower()
-
-
-def _names(text: str, name: str) -> bool:
-    return re.search(rf"(?<![a-z0-9-]){re.escape(name.lower())}(?![a-z0-9-])", text) is not None
 
 
 def _normal(name: str) -> str:
     """As package indexes compare names."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_decision_says_why(name: str) -> None:
-    assert _names(_REASONS, name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,11 +35,6 @@ def test_what_is_chosen_runs_on_the_oldest_python_that_the_readme_promises() -> 
     here = {_normal(package.name): package.metadata["Requires-Python"] for package in metadata.distributions()}
     asks = {name: here.get(_normal(name)) or "" for name in named}
     assert {name: spec for name, spec in asks.items() if not SpecifierSet(spec).contains("3.11.2")} == {}
-
-
-def test_a_name_inside_another_one_is_no_reason() -> None:
-    assert not _names("pytest-asyncio is fine", "pytest")
-    assert _names("(pytest, hypothesis)", "pytest")
 
 
 def test_nobody_is_told_to_install_a_name_that_is_not_published() -> None:

@@ -91,17 +91,6 @@ def test_policies_in_a_page_are_sound(page: Page, tmp_path_factory: pytest.TempP
             pytest.fail(f"{page.name}:{block.line}: {error}")
 
 
-# Who pastes from these has a terminal, or half a screen.
-PAGE: Final = 80
-NARROW: Final = ("README.md", "docs/at-3am.md", "docs/operate.md", "docs/redrive.md")
-
-
-@pytest.mark.parametrize("name", NARROW)
-def test_no_code_block_is_wider_than_a_page(name: str) -> None:
-    lines = [(block.line, line) for block in read(ROOT / name).blocks for line in block.text.splitlines()]
-    assert [(at, len(line), line) for at, line in lines if len(line) > PAGE] == []
-
-
 def test_every_page_of_docs_is_listed_and_the_readme_leads_there() -> None:
     listed = {(ROOT / "docs" / link.partition("#")[0]).resolve() for link in read(ROOT / "docs/README.md").links()}
     pages = {*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "examples").glob("*.md")} - {ROOT / "docs/README.md"}

@@ -1,7 +1,6 @@
 """CONTRIBUTING.md: what its recipes name is there, and what they promise to be told is told."""
 
 import re
-import tomllib
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,27 +10,10 @@ from typer.core import TyperGroup
 from dlx_router.cli.main import app
 from tests.conformance.scenario import VERSIONS
 from tests.docs import known
-from tests.docs.pages import PAGES, ROOT, read
+from tests.docs.pages import PAGES, ROOT
 
-GUIDE: Final = read(ROOT / "CONTRIBUTING.md")
 # Of the client library, not ours.
 LIBRARY: Final = "process_"
-
-
-def test_every_path_of_the_guide_is_there() -> None:
-    named = {span for span in GUIDE.spans() if re.fullmatch(r"[\w.-]+(/[\w.-]+)*(/|\.(py|md|json))", span)}
-    assert len(named) > 30
-    assert {name for name in named if not (ROOT / name).exists() and not (ROOT / "dlx_router" / name).exists()} == set()
-
-
-def test_the_layers_are_those_of_the_contract() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
-    layers = next(contract["layers"] for contract in contracts if contract.get("containers") == ["dlx_router"])
-    line = f"    {' → '.join(layer for layer in layers if layer != 'client')}\n"
-    assert line in GUIDE.text
-    assert line in (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 
 
 def test_every_metric_stands_in_a_page() -> None:

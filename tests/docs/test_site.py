@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.docs.pages import ROOT, read
+from tests.docs.pages import ROOT
 from tools.pages import site_hooks
 
 
@@ -36,14 +36,6 @@ def test_the_navigation_names_every_page_once() -> None:
     written -= {path for path in written if path.startswith("decisions/0")}  # their index names them: test_decisions
     named = _pages(CONFIG["nav"])
     assert sorted(named) == sorted(written | {*site_hooks.OUTSIDE.values()})
-
-
-def test_the_home_says_what_this_is_and_shows_it_before_it_lists_pages() -> None:
-    intro, _, listed = (ROOT / "docs" / "README.md").read_text(encoding="utf-8").partition("## All pages")
-    assert intro.startswith("# dlx-router\n\n**A dead-letter system for RabbitMQ.**")
-    assert {block.info[0] for block in read(ROOT / "docs" / "README.md").blocks} == {"yaml", "console", "text"}
-    assert "](img/demo.svg)" in intro
-    assert "| to | read |" in listed
 
 
 @pytest.mark.parametrize(

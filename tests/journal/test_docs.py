@@ -7,16 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.broker.stream import DEFAULT
 from dlx_router.core.letter import Declared
-from dlx_router.journal import fields, packing
+from dlx_router.journal import fields
 from dlx_router.journal.audit import audit
-from dlx_router.journal.batch import MAX_BYTES, MAX_EVENTS, Batch
+from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import fragments, gap
-from dlx_router.journal.privacy import HEAD_BYTES, INLINE_BYTES, Rule, disclosed
-from dlx_router.journal.reading import MAX_LINES, MAX_TOLD_BYTES
-from dlx_router.journal.unconfirmed import PATIENCE_S
-from dlx_router.journal.writer import SPOOL_BYTES, WINDOW
+from dlx_router.journal.privacy import Rule, disclosed
 from dlx_router.wire import table
 from tests.core.core_samples import death, letter
 from tests.journal.journal_samples import RULING, event, props
@@ -62,26 +58,6 @@ def test_every_field_is_one_that_some_event_has_and_every_event_has_no_other() -
     audited = {*json.loads(audit("r", "/", actor="ann", action="group.set", details={}, ts_ms=1))}
     assert {*full} | missing | audited | leased == {field.name for field in fields.FIELDS}
     assert missing <= {*map(str, re.findall(r'"(\w+)":', gap("r", "/", events=1, from_ms=1, to_ms=2).decode()))}
-
-
-def test_the_figures_of_the_page_are_those_of_the_code() -> None:
-    figures = {
-        f"at most {MAX_EVENTS}",
-        f"{MAX_BYTES >> 10} KiB",
-        f"after {int(PATIENCE_S * 1000)} ms",
-        f"({SPOOL_BYTES >> 20} MiB)",
-        f"at most {WINDOW} unconfirmed",
-        f"{packing.MAX_BYTES >> 20} MiB",
-        f"{MAX_LINES:,} lines",
-        f"{MAX_TOLD_BYTES >> 20} MiB",
-        f"first {HEAD_BYTES:,} bytes",
-        f"over {INLINE_BYTES >> 10} KiB",
-        f"`x-max-age` {DEFAULT.max_age}",
-        f"{DEFAULT.max_bytes // 10**9} GB",
-        f"segments of {DEFAULT.segment_bytes // 10**6} MB",
-    }
-    words = " ".join(PAGE.split())
-    assert {figure for figure in figures if figure not in words} == set()
 
 
 def test_the_example_of_the_page_reads_a_stream(amqp: Client, vhost: Vhost) -> None:

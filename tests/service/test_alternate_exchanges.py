@@ -105,15 +105,6 @@ def test_a_policy_that_another_one_shadows_or_that_is_about_other_exchanges_is_n
         assert "alternate-exchange" not in start_router(POLICIES).ask("/readyz")[1]
 
 
-@pytest.mark.usefixtures("elsewhere")
-def test_without_the_management_api_readiness_says_that_policies_are_not_verified(
-    vhost: Vhost, start_router: Start
-) -> None:
-    with policy(vhost):
-        router = start_router(POLICIES, MANAGEMENT_URL="")
-        assert router.says_ready(200, "own queues and exchanges: policies not verified (no MANAGEMENT_URL)")
-
-
 @BOTH
 @pytest.mark.parametrize(("name", "kind"), [("return", "direct"), ("release", "fanout"), ("declared", "fanout")])
 @pytest.mark.usefixtures("elsewhere")

@@ -3,17 +3,14 @@
 from collections.abc import Callable
 from signal import SIGHUP
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.bulk import INBOX, PARKING, pour, record, take_many
+from tests.support.bulk import PARKING, pour, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
-from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
-from tools import brokers
 
 Start = Callable[..., Router]
 POLICY: Final = """
@@ -73,21 +70,6 @@ def test_an_exclusive_queue_is_refused(vhost: Vhost, amqp: Client, start_router:
     eventually(lambda: is_refused(router, "'source'", "exclusive"), within=20)
 
 
-def test_a_guard_takes_quorum_queues_where_giving_back_is_no_failure(
-    vhost: Vhost, amqp: Client, start_router: Start
-) -> None:
-    amqp.queue("source", "quorum", delivery_limit=1 << 31 - 1)
-    pour(amqp, "source", (str(n) for n in range(10)))
-    router = start_router(POLICY + ATTACHMENT["guard"], wait=False)
-    if version(vhost) < (4, 3):
-        eventually(lambda: is_refused(router, "DLX208", "it is a quorum queue of RabbitMQ"), within=20)
-        assert amqp.depth("source") == 10
-        return
-    router.await_ready()
-    eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("DLQ.source") == 5)
-    assert [message.body for message in take_many(amqp, "source", 5)] == [b"5", b"6", b"7", b"8", b"9"]
-
-
 @pytest.mark.parametrize("mode", ["relay", "inbox"])
 def test_a_queue_that_deletes_after_some_returns_is_refused_until_that_is_accepted(
     mode: str, amqp: Client, start_router: Start
@@ -112,18 +94,6 @@ def test_what_the_next_returns_would_delete_is_parked_and_not_given_back(
     start_router(POLICY + accepted)
     parked = amqp.take(PARKING)
     assert (parked.body, record(parked)["cause"]) == (b"near", "attempts_spent")
-
-
-def test_where_what_dies_has_a_way_a_delivery_limit_is_no_hindrance(amqp: Client, start_router: Start) -> None:
-    amqp.queue("source", "quorum", delivery_limit=20, dead_letter_exchange=INBOX)
-    start_router(POLICY + ATTACHMENT["inbox"])
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_guard_needs_the_management_api(amqp: Client, start_router: Start) -> None:
-    amqp.queue("source")
-    router = start_router(POLICY + ATTACHMENT["guard"], wait=False, MANAGEMENT_URL="")
-    eventually(lambda: is_refused(router, "'source'", "management API", "no MANAGEMENT_URL"), within=20)
 
 
 @pytest.mark.usefixtures("newest")
@@ -199,52 +169,6 @@ def test_queues_are_found_by_pattern_also_those_that_come_later(amqp: Client, st
     assert amqp.depth("other.a") == amqp.depth("DLQ.failed.b") == 1
     amqp.channel.queue_delete("late.a")
     eventually(lambda: router.ask("/readyz")[0] == 200, within=20)
-
-
-@pytest.mark.parametrize(
-    ("attachment", "said"),
-    [("  - {queue: nowhere}", "'nowhere'"), ('  - {match: "failed.#"}', "need MANAGEMENT_URL")],
-    ids=["queue", "match"],
-)
-@pytest.mark.usefixtures("newest")
-def test_an_attachment_that_goes_while_nothing_is_connected_leaves_no_reason_behind(
-    attachment: str, said: str, vhost: Vhost, start_router: Start
-) -> None:
-    place = urlsplit(vhost.amqp_url)
-    assert place.port
-    with Proxy(place.port) as line:
-        url = place._replace(netloc=f"guest:guest@127.0.0.1:{line.port}").geturl()
-        router = start_router(POLICY + attachment, wait=False, AMQP_URL=url, MANAGEMENT_URL="")
-        eventually(lambda: is_refused(router, said), within=20)
-        line.refuse()
-        eventually(lambda: "session.ended" in router.output, within=20)
-        rewrite(router, POLICY.replace("attachments:", ""))
-        line.heal()
-        router.await_ready()
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_pattern_needs_the_management_api(start_router: Start) -> None:
-    router = start_router(POLICY + '  - {match: "failed.#"}\n', wait=False, MANAGEMENT_URL="")
-    eventually(lambda: is_refused(router, "'failed.#'", "need MANAGEMENT_URL"), within=20)
-
-
-def test_a_relay_goes_on_where_it_was_after_it_was_killed(
-    broker: brokers.Broker, amqp: Client, start_router: Start
-) -> None:
-    amqp.queue("source")
-    amqp.queue("out")
-    amqp.bind("out", "amq.fanout")
-    policy = POLICY.replace("max-length: 5", "max-length: 100000") + ATTACHMENT["relay"]
-    router = start_router(policy)
-    pour(amqp, "source", (str(n) for n in range(4000)))
-    eventually(lambda: amqp.depth("out") > 200)
-    router.kill()
-    router.start()
-    eventually(lambda: amqp.depth("source") == 0 and router.metric("in_flight") == 0)
-    got = [int(message.body) for message in take_many(amqp, "out", amqp.depth("out"))]
-    assert sorted(set(got)) == list(range(4000)), "none lost"
-    assert len(got) <= 4000 + 1000, "at most what was unconfirmed came twice"
 
 
 @pytest.mark.usefixtures("newest")

@@ -12,7 +12,7 @@ import pytest
 from dlx_router.service.inflight import clock as clock_module
 from tests.support.bulk import INBOX
 from tests.support.client import Client
-from tests.support.eventually import consistently, eventually
+from tests.support.eventually import eventually
 from tests.support.router import Router
 from tools import brokers
 
@@ -136,21 +136,6 @@ def test_a_clock_that_is_days_off_when_a_retry_is_decided_does_not_change_its_wa
 
 
 @pytest.mark.parametrize("days", [1, -1])
-def test_a_clock_that_is_days_off_when_a_rung_is_over_does_not_change_the_wait(
-    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
-) -> None:
-    """1.9 s: a rung of 1.5 s and one of 400 ms; the clock is wrong in between, and stays so."""
-    router = start_router(POLICIES.replace("1200ms", "1900ms"))
-    amqp.queue("work", dead_letter_exchange=INBOX)
-    amqp.publish("hello", key="work")
-    amqp.fail("work")
-    failed = time.monotonic()
-    eventually(lambda: decided(router) == 1)
-    clock.set(days * DAY_S)
-    assert returned(amqp, "work", failed) >= 1.85
-
-
-@pytest.mark.parametrize("days", [1, -1])
 @pytest.mark.usefixtures("newest")
 def test_a_router_that_begins_with_another_clock_keeps_to_the_waits(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
@@ -192,66 +177,6 @@ def test_replicas_whose_clocks_are_an_hour_apart_keep_to_the_waits(
     assert routers[1].metric("waits_cut_total") > 0
 
 
-@pytest.mark.slow
-def test_three_seconds_stay_three_beside_a_replica_that_is_an_hour_behind(
-    clock: Clock, start_router: Callable[..., Router], amqp: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "key").write_text("k" * 32, encoding="utf-8")
-    (tmp_path / "other").write_bytes(struct.pack("d", -3600.0))
-    both: dict[str, Any] = {"PROVENANCE_KEY_FILE": str(tmp_path / "key")}
-    policies = POLICIES.replace("1200ms", "3s")
-    right = start_router(policies, **both)
-    monkeypatch.setenv("CHAOS_CLOCK", str(tmp_path / "other"))
-    late = start_router(policies, **both)
-    amqp.queue("work", dead_letter_exchange=INBOX)
-    began = time.monotonic()
-    for number in range(20):
-        amqp.publish(str(number), key="work")
-        amqp.fail("work")
-    failed = time.monotonic()
-    eventually(lambda: amqp.depth("work") > 0)
-    assert time.monotonic() - began >= 2.85, "the first is not early"
-    eventually(lambda: amqp.depth("work") == 20)
-    assert time.monotonic() - failed >= 2.85
-    assert min(decided(router) for router in (right, late)) > 0, "both took part"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("days", [1, -1])
-@pytest.mark.usefixtures("newest")
-def test_a_held_letter_comes_back_though_the_clock_jumps_by_days(
-    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
-) -> None:
-    """Its target is missing when the clock is wrong, and there afterwards."""
-    policy = POLICIES.replace("redelivery-delay: 1200ms", "max-delivery-attempts: 1, dead-letter-exchange: gone")
-    router = start_router(policy)
-    amqp.queue("work", dead_letter_exchange=INBOX)
-    amqp.queue("dead")
-    amqp.publish("hello", key="work")
-    with clock.off(days * DAY_S):
-        amqp.fail("work")
-        eventually(lambda: decided(router, "hold") >= 1)
-        amqp.exchange("gone", "fanout")
-        amqp.bind("dead", "gone")
-    assert amqp.take("dead", within=10).body == b"hello"
-
-
-@pytest.mark.parametrize("days", [1, -1])
-@pytest.mark.usefixtures("newest")
-def test_a_delayed_message_waits_as_it_asked_though_the_clock_jumps_by_days(
-    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
-) -> None:
-    router = start_router(POLICIES)
-    queue = amqp.queue("there")
-    amqp.bind(queue, "amq.topic", "#")
-    eventually(lambda: amqp.exists("dlx-router.delayed.later"))
-    with clock.off(days * DAY_S):
-        amqp.publish("hello", exchange="later", key="k", headers={"x-delay": 1900})
-        asked = time.monotonic()
-        eventually(lambda: decided(router, "hold") == 1)
-    assert returned(amqp, queue, asked) >= 1.85
-
-
 @pytest.mark.parametrize("days", [1, -1])
 @pytest.mark.usefixtures("newest")
 def test_a_relayed_message_does_not_die_of_a_jump_of_the_clock(
@@ -277,19 +202,3 @@ policies:
         amqp.bind("there", "onward")
     assert amqp.take("there", within=15).body == b"hello"
     assert decided(router, "dead_letter") == 0
-
-
-@pytest.mark.parametrize("days", [1, -1])
-@pytest.mark.usefixtures("newest")
-def test_a_breaker_neither_closes_nor_forgets_when_the_clock_jumps(
-    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
-) -> None:
-    outage = "outage: {deaths: 2, within: 10s, probe-every: 60s}"
-    router = start_router(POLICIES.replace("redelivery-delay: 1200ms", outage))
-    amqp.queue("work", dead_letter_exchange=INBOX)
-    for number in range(3):
-        amqp.publish(str(number), key="work")
-        amqp.fail("work")
-    eventually(lambda: router.metric("breaker_state", queue="work") == 2)
-    clock.set(days * DAY_S)
-    consistently(lambda: router.metric("breaker_state", queue="work") == 2, for_s=1)

@@ -6,7 +6,6 @@ from typing import Any, Final
 import pytest
 
 from tests.support.bulk import INBOX, PARKING, QUARANTINE, record
-from tests.support.client import Message
 from tests.support.eventually import consistently, eventually
 from tests.support.scene import Scene, deaths
 
@@ -167,70 +166,6 @@ def test_in_the_ordinary_inbox_a_declaration_says_nothing(scene: Scene) -> None:
     _declare(scene, "stray", header, exchange=INBOX)
     assert record(scene.parked())["cause"] == "unknown_origin"
     assert consistently(lambda: scene.amqp.depth("work.victim") == 0)
-
-
-def _error(message: Message) -> Any:
-    return record(message).get("error")
-
-
-TRACE: Final = """org.springframework.amqp.rabbit.support.ListenerExecutionFailedException: Listener threw exception
-\tat org.springframework.amqp.Listener.invoke(Listener.java:1)
-Caused by: java.lang.IllegalStateException: no stock
-\tat shop.Orders.take(Orders.java:42)
-\tat shop.Orders.on(Orders.java:7)
-\t... 12 more
-"""
-
-
-@pytest.mark.parametrize(
-    ("headers", "error"),
-    [
-        (
-            {"x-exception-message": "no stock", "x-exception-stacktrace": TRACE},
-            {
-                "type": "java.lang.IllegalStateException",
-                "message": "no stock",
-                "frame": "shop.Orders.take(Orders.java:42)",
-            },
-        ),
-        ({"x-exception-message": "no stock"}, {"message": "no stock"}),
-        (
-            {"x-error-type": "KeyError", "x-error-message": "'sku'", "x-error-frame": "orders.py:7"},
-            {"type": "KeyError", "message": "'sku'", "frame": "orders.py:7"},
-        ),
-        (
-            {
-                "NServiceBus.ExceptionInfo.ExceptionType": "Shop.NoStock",
-                "NServiceBus.ExceptionInfo.Message": "no stock",
-                "NServiceBus.ExceptionInfo.StackTrace": "Shop.NoStock: no stock\n   at Shop.Orders.Take(String sku)",
-            },
-            {"type": "Shop.NoStock", "message": "no stock", "frame": "Shop.Orders.Take(String sku)"},
-        ),
-        (
-            {
-                "MT-Fault-ExceptionType": "Shop.NoStock",
-                "MT-Fault-Message": "no stock",
-                "MT-Fault-StackTrace": "   at Shop.Orders.Take(String sku)",
-            },
-            {"type": "Shop.NoStock", "message": "no stock", "frame": "Shop.Orders.Take(String sku)"},
-        ),
-        ({"x-error-message": "m" * 5000}, {"message": "m" * 999 + "…"}),
-        ({"x-error-message": ["a", "list"]}, None),
-    ],
-)
-@pytest.mark.usefixtures("newest")
-def test_errors_that_others_write_are_understood(
-    scene: Scene, headers: dict[str, Any], error: dict[str, str] | None
-) -> None:
-    queue = scene.work("work.g")
-    scene.amqp.publish("warms up", key=queue)
-    scene.amqp.fail(queue)
-    scene.amqp.take(queue)
-    scene.amqp.publish("one", key=queue, headers=headers)
-    for _ in range(3):
-        scene.amqp.fail(queue)
-    assert _error(scene.amqp.take("DLQ.work.g")) == error
-    assert scene.amqp.depth(PARKING) == 0
 
 
 @pytest.mark.usefixtures("newest")

@@ -1,11 +1,9 @@
 """Delayed exchanges: published with `x-delay`, a message arrives at the exchange of the consumers after that time."""
 
-import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from signal import SIGHUP
 from typing import Any, Final
 
@@ -131,16 +129,6 @@ def test_a_message_without_a_route_is_held_and_goes_on_when_there_is_one(scene: 
     assert (got.routing_key, got.headers["x-delay"], got.headers["x-death"]) == ("lost", -100, "odd")
 
 
-def test_a_client_changes_the_type_in_its_declaration_and_nothing_else(scene: Scene) -> None:
-    queue = shop(scene, "client")
-    for kind in ("direct", "topic"):
-        arguments = {"x-delayed-type": kind}
-        scene.amqp.channel.exchange_declare("shop.delayed", "fanout", durable=True, arguments=arguments)
-    scene.amqp.channel.exchange_declare("shop.delayed", passive=True)
-    took_s, _ = timed(scene, queue, 200)
-    assert took_s >= 0.2
-
-
 WORK: Final = "version: 1\ndelayed:\n  - {exchange: work.delayed, to: work}\n"
 
 
@@ -193,36 +181,6 @@ def said(router: Router, *words: str) -> bool:
     return True
 
 
-@pytest.mark.slow
-def test_an_exchange_is_refused_until_it_brings_everything_and_a_client_may_declare_it_first(
-    amqp: Client, start_router: Start, newest: None
-) -> None:
-    work(amqp)
-    amqp.exchange("work.delayed", "direct")
-    router = start_router(WORK, wait=False)
-    eventually(lambda: said(router, "work.delayed", "inequivalent arg 'type'"), within=20)
-    amqp.channel.exchange_delete("work.delayed")
-    amqp.channel.exchange_declare("work.delayed", "fanout", durable=False)
-    eventually(lambda: said(router, "work.delayed", "inequivalent arg 'durable'"), within=20)
-    amqp.channel.exchange_delete("work.delayed")
-    amqp.exchange("work.delayed", "topic")
-    amqp.bind(amqp.queue("besides"), "work.delayed", "#")
-    router.await_ready()
-    amqp.publish("hello", exchange="work.delayed", key="any.key", headers={"x-delay": 100})
-    assert amqp.take("jobs").routing_key == "any.key"
-    eventually(lambda: said(router, "'besides' bound to it get each message at once"), within=20)
-
-
-def test_what_is_published_before_there_is_a_target_waits_for_it(
-    amqp: Client, start_router: Start, newest: None
-) -> None:
-    router = start_router(WORK, wait=False)
-    eventually(lambda: said(router, "exchange 'work' of to does not exist"), within=20)
-    amqp.publish("hello", exchange="work.delayed", key="any", headers={"x-delay": 100})
-    work(amqp)
-    assert amqp.take("jobs", within=20).body == b"hello"
-
-
 def test_entries_come_change_and_go_and_what_waits_keeps_its_way(
     amqp: Client, start_router: Start, newest: None
 ) -> None:
@@ -253,31 +211,3 @@ def rewrite(router: Router, text: str) -> None:
     (router.policies / "policies.yaml").write_text(text, encoding="utf-8")
     router.signal(SIGHUP)
     eventually(lambda: router.metric("reloads_total", result="success") > before, within=20)
-
-
-def test_replicas_share_the_work_and_one_may_go(
-    amqp: Client, start_router: Start, tmp_path: Path, newest: None
-) -> None:
-    work(amqp)
-    key = tmp_path / "key"
-    key.write_text("a key of more than sixteen bytes")
-    routers = [start_router(WORK, PROVENANCE_KEY_FILE=str(key), PREFETCH="5") for _ in range(2)]
-    for n in range(60):
-        amqp.publish(str(n), exchange="work.delayed", key="any", headers={"x-delay": 600 + 10 * n})
-    eventually(lambda: all(router.metric("settled_total", action="hold") for router in routers))
-    routers[0].kill()
-    assert len(every_body(amqp, "jobs", 60, within=30)) == 60
-    eventually(partial(law_holds, routers[1]))
-
-
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "migrate-delayed-plugin.md").read_text(encoding="utf-8")
-
-
-def test_the_page_s_entry_and_declaration_fit_together(amqp: Client, start_router: Start, newest: None) -> None:
-    (entry,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    (declaration,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    amqp.bind(amqp.queue("jobs"), amqp.exchange("orders", "direct"), "new")
-    start_router(entry)
-    exec(declaration, {"channel": amqp.channel})
-    amqp.publish("hello", exchange="orders.delayed", key="new", headers={"x-delay": 150})
-    assert amqp.take("jobs").headers["x-delay"] == -150

@@ -31,7 +31,7 @@ from tests.support.bulk import (
     take_many,
 )
 from tests.support.client import Client
-from tests.support.eventually import consistently, eventually
+from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tools import brokers
@@ -186,21 +186,6 @@ class _least_privileged:  # noqa: N801 - reads as a sentence
 # -- targets that are full --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_letters_of_a_full_target_wait_and_arrive_once_there_is_room(amqp: Client, start_router: Start) -> None:
-    _target(amqp, "first", "full", max_length=10, overflow="reject-publish")
-    _target(amqp, "second", "arrived")
-    router = start_router(TWO_TARGETS)
-    pour(amqp, dying_queue(amqp, "one.a"), [f"full-{number}" for number in range(100)])
-    pour(amqp, dying_queue(amqp, "other.a"), [f"free-{number}" for number in range(100)])
-    take_many(amqp, "arrived", 100, within=5)
-    eventually(lambda: router.metric("settled_total", action="hold") >= 80)
-    assert consistently(lambda: amqp.depth(PARKING) == 0)
-    seen = every_body(amqp, "full", 100, within=90)  # they come back in steps of some seconds
-    assert seen == {f"full-{number}" for number in range(100)}
-
-
 @pytest.mark.measure
 def test_a_target_full_with_5000_letters_leaves_the_others_four_fifths_of_their_rate(
     amqp: Client, vhost: Vhost, start_router: Start
@@ -309,22 +294,6 @@ def test_a_deleted_failed_queue_parks_its_waiting_letters_and_delays_no_others(
     assert {(record(letter)["cause"], record(letter)["target"]) for letter in parked} == {("unroutable", "work.gone")}
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_a_failed_queue_that_is_recreated_within_the_grace_gets_its_letters(amqp: Client, start_router: Start) -> None:
-    router = start_router(WAITS)
-    pour(amqp, amqp.queue("work.a", dead_letter_exchange=INBOX), ["1", "2", "3"])
-    for _ in range(3):
-        amqp.fail("work.a")
-    amqp.channel.queue_delete("work.a")
-    eventually(lambda: router.metric("settled_total", action="hold") >= 3)
-    amqp.queue("work.a", dead_letter_exchange=INBOX)
-    back = take_many(amqp, "work.a", 3)
-    assert bodies(back) == ["1", "2", "3"]
-    assert {letter.deaths[0]["count"] for letter in back} == {1}
-    assert amqp.depth(PARKING) == 0
-
-
 @pytest.mark.usefixtures("newest")
 def test_a_deleted_source_is_named_by_readiness_and_attended_again_once_it_is_back(
     amqp: Client, start_router: Start
@@ -383,29 +352,6 @@ def test_a_letter_of_the_inbox_that_is_over_the_size_that_may_be_published_is_qu
 # -- waits ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_priorities_do_not_disturb_waits(amqp: Client, start_router: Start) -> None:
-    """Rejected over three seconds, so that a letter taken out of turn would be late by more than the broker ever is."""
-    start_router(WAITS)
-    amqp.queue("work.a", max_priority=10, dead_letter_exchange=INBOX)
-    for number in range(150):
-        amqp.publish(str(number), key="work.a", priority=number % 10)
-    waiting = [amqp.await_message("work.a") for _ in range(150)]  # all at once: none comes back in between
-    failed_at: dict[bytes, float] = {}
-    late: dict[bytes, float] = {}
-    began = time.monotonic()
-    while len(late) < 150:
-        while waiting and time.monotonic() - began > 0.02 * len(failed_at):
-            failed_at[waiting[0].body] = time.monotonic()
-            waiting.pop(0).reject()
-        if (letter := amqp.get("work.a")) is not None:
-            late[letter.body] = time.monotonic() - failed_at[letter.body] - 1.0
-            assert int(letter.ack().body) % 10 == letter.properties.priority
-        assert time.monotonic() - began < 200, f"{len(late)} of 150 came back"
-    assert min(late.values()) > -0.005
-    assert sorted(late.values())[135] < 10, f"latest {sorted(late.values())[-15:]}"
-
-
 def test_what_waits_has_no_priority_at_all(amqp: Client, start_router: Start) -> None:
     start_router(WAITS.replace("redelivery-delay: 1s", "redelivery-delay: 1h"))
     amqp.queue("work.a", max_priority=10, dead_letter_exchange=INBOX)
@@ -416,20 +362,6 @@ def test_what_waits_has_no_priority_at_all(amqp: Client, start_router: Start) ->
 
 
 # -- what cannot be read or carried -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [0, 1 << 20, 4 << 20], ids=["empty", "1-MiB", "4-MiB"])
-@pytest.mark.usefixtures("newest")
-def test_a_body_of_any_size_arrives_whole(amqp: Client, start_router: Start, size: int) -> None:
-    _target(amqp, "first", "arrived")
-    start_router(TWO_TARGETS)
-    dying_queue(amqp, "one.a")
-    body = bytes(range(251)) * (size // 251 + 1)
-    for _ in range(3):
-        amqp.publish(body[:size], key="one.a")
-    for letter in take_many(amqp, "arrived", 3):
-        assert letter.body == body[:size]
-        assert letter.deaths[0]["queue"] == "one.a"
 
 
 # Content header: 14 bytes of class, weight, size and flags; the frame adds 8. The rest is ours to fill.

@@ -102,15 +102,6 @@ def test_exchanges_of_another_type_are_named_and_nothing_is_consumed(
 
 
 @BOTH
-def test_what_costs_no_letter_is_a_note(settings: dict[str, str], amqp: Client, start_router: Start) -> None:
-    amqp.queue(PARKING, "quorum", **CAUGHT, max_length=1000)
-    router = start_router(POLICIES, **settings)
-    assert router.says_ready(200, f"queue '{PARKING}'", "x-max-length", "1000", "no letter is lost")
-    amqp.publish("one", key=INBOX)
-    assert amqp.take(PARKING).body == b"one"
-
-
-@BOTH
 def test_what_the_router_declared_itself_is_as_it_must_be(
     settings: dict[str, str], vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:
@@ -152,12 +143,6 @@ def test_a_rung_that_a_broker_left_half_made_is_finished(amqp: Client, start_rou
     router.start()
     amqp.publish("two", key=INBOX, headers={"x-death": [died]})
     assert amqp.take("work.a", within=20).body == b"two"
-
-
-def test_where_nobody_tells_readiness_says_that_nothing_is_verified(amqp: Client, start_router: Start) -> None:
-    start_router(POLICIES).stop()
-    router = start_router(POLICIES, DECLARE="never", MANAGEMENT_URL="")
-    assert router.says_ready(200, "arguments not verified", "no MANAGEMENT_URL", "DECLARE=never")
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.bulk import DEAD, INBOX, PARKING, frozen, pour
+from tests.support.bulk import DEAD, INBOX, PARKING, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.proxy import Proxy
@@ -82,33 +81,6 @@ def test_a_frozen_node_is_noticed_within_ten_seconds(node: brokers.Node, private
 
 
 @pytest.mark.slow
-def test_a_short_freeze_is_none(node: brokers.Node, private: Vhost, start_router: Start) -> None:
-    router = start_router(NONE, **on(private))
-    with freezing(node):
-        consistently(lambda: router.ask("/readyz")[0] == 200, for_s=2)
-    consistently(lambda: router.ask("/readyz")[0] == 200, for_s=4)
-    assert "session.ended" not in router.output
-
-
-@pytest.mark.slow
-def test_an_alarm_is_no_freeze(node: brokers.Node, private: Vhost, start_router: Start) -> None:
-    """The broker reads nothing of us then, and answers nothing that we ask on the connection that publishes."""
-    with Client(private.amqp_url) as amqp:
-        router = start_router(NONE, **on(private))
-        with frozen(router):
-            pour(amqp, INBOX, ["hello"], DEAD)
-            node.rabbitmqctl("set_vm_memory_high_watermark", "0.0")
-        try:
-            eventually(lambda: "blocks publishers" in router.ask("/readyz")[1])
-            consistently(lambda: "does not answer" not in router.ask("/readyz")[1], for_s=14)
-        finally:
-            node.rabbitmqctl("set_vm_memory_high_watermark", "absolute", "1GB")
-        eventually(lambda: amqp.depth(PARKING) == 1)
-    router.await_ready()
-    assert "session.ended" not in router.output
-
-
-@pytest.mark.slow
 def test_the_next_node_of_the_ring_takes_over(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     """Two ways to one broker stand for two nodes; each is frozen in turn, and the router goes round."""
     port = urlsplit(vhost.amqp_url).port or 0
@@ -127,14 +99,3 @@ def test_the_next_node_of_the_ring_takes_over(vhost: Vhost, amqp: Client, start_
             used.heal()
             eventually(partial(is_left, used))
     assert router.output.count("broker.silent") >= 2
-
-
-@pytest.mark.slow
-def test_a_node_that_answers_nothing_is_passed_over(vhost: Vhost, start_router: Start) -> None:
-    """Wherever the router begins: one of the two orders begins with it."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        for place in range(2):
-            hosts = [f"127.0.0.1:{urlsplit(vhost.amqp_url).port}"]
-            hosts.insert(place, f"127.0.0.1:{silent.getsockname()[1]}")
-            url = urlsplit(vhost.amqp_url)._replace(netloc=f"guest:guest@{','.join(hosts)}").geturl()
-            start_router(NONE, AMQP_URL=url).stop()

@@ -105,14 +105,6 @@ def test_native_deaths_in_between_keep_their_counts(scene: Scene) -> None:
     assert record(message)["redrives"] == 0
 
 
-def test_a_native_hop_that_is_retried_keeps_what_came_before_it(scene: Scene) -> None:
-    scene.amqp.queue("hop.again", message_ttl=0, dead_letter_exchange=INBOX)
-    scene.amqp.queue("again.work", dead_letter_exchange="", dead_letter_routing_key="hop.again")
-    scene.amqp.publish("hello", key="again.work")
-    scene.amqp.fail("again.work")
-    assert deaths(scene.amqp.take("DLQ.hop.again")) == [("hop.again", "expired", 3), ("again.work", "rejected", 1)]
-
-
 def test_a_chain_of_queues_is_told_newest_first(scene: Scene) -> None:
     scene.work("chain.first")
     scene.work("chain.second", "quorum")
@@ -383,18 +375,6 @@ def test_a_leftover_expiration_never_evaporates_a_letter_in_parking(scene: Scene
     letter = _outlives(scene.amqp, PARKING)
     assert letter.properties.expiration is None
     assert record(letter)["props"]["expiration"] == "250"
-
-
-def test_a_leftover_expiration_never_evaporates_a_letter_in_quarantine(scene: Scene) -> None:
-    scene.amqp.publish("hello", key="attached", expiration="250", headers={"x-death": "text"})
-    assert _outlives(scene.amqp, QUARANTINE).properties.expiration is None
-
-
-def test_a_leftover_expiration_never_evaporates_a_letter_in_its_dead_letter_queue(scene: Scene) -> None:
-    queue = scene.work("once.leftover")
-    scene.amqp.publish("hello", key="attached", expiration="250", headers=_history(queue))
-    letter = _outlives(scene.amqp, f"DLQ.{queue}")
-    assert (letter.properties.expiration, record(letter)["props"]["expiration"]) == (None, "250")
 
 
 def test_a_leftover_expiration_never_evaporates_a_letter_that_waits(scene: Scene) -> None:

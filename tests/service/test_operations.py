@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import re
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,16 +15,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dlx_router.config.policy_files.loader import load_policies
-from dlx_router.core.names import Names
-from dlx_router.service.vhost.queue_depths import resting_places
 from tests.cli.test_cli import in_a_process
 from tests.conftest import ROUTERS
-from tests.support.bulk import INBOX, PARKING, bodies, dying_queue, every_body, frozen, law_holds, pour, take_many
+from tests.support.bulk import INBOX, PARKING, dying_queue, every_body, frozen, law_holds, pour, take_many
 from tests.support.certificates import Authority, Pair
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
-from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tools import brokers
@@ -40,7 +34,6 @@ policies:
     match: "work.#"
     definition: {dead-letter-exchange: target, max-delivery-attempts: 2, redelivery-delay: 1s}
 """
-LASTS_S: Final = 2.0
 KEY: Final = "a key of at least sixteen bytes"
 
 _numbers = count(1)
@@ -217,43 +210,6 @@ def test_doctor_sees_alarms_and_says_what_ends_them(
 
 
 @pytest.mark.slow
-def test_a_router_that_begins_under_an_alarm_says_so_and_works_once_it_is_over(
-    private: Vhost, start_router: Start
-) -> None:
-    with Client(private.amqp_url) as amqp:
-        _scene(amqp)
-        with _memory_alarm(private) as alarm:
-            alarm()
-            router = start_router(POLICY, wait=False, **_on(private))
-            eventually(lambda: "the broker blocks publishers" in router.ask("/readyz")[1])
-            assert consistently(lambda: "another router" not in router.ask("/readyz")[1], for_s=6)
-        router.await_ready()
-        pour(amqp, "work.a", ["an order"])
-        assert every_body(amqp, "arrived", 1) == {"an order"}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_an_alarm_whose_connections_end_before_it_does_is_not_told_for_ever(
-    private: Vhost, start_router: Start
-) -> None:
-    assert isinstance(private.broker, brokers.Node)
-    with _memory_alarm(private) as alarm:
-        with Client(private.amqp_url) as amqp:
-            _scene(amqp)
-            router = start_router(POLICY, **_on(private))
-            with frozen(router):
-                pour(amqp, "work.a", ["an order"])
-                alarm()
-        eventually(lambda: "the broker blocks publishers" in router.ask("/readyz")[1], within=40)
-        private.broker.rabbitmqctl("close_all_connections", "--vhost", private.name, "a test")
-        eventually(lambda: "session.ended" in router.output)
-    router.await_ready(within=40)
-    with Client(private.amqp_url) as amqp:
-        assert every_body(amqp, "arrived", 1) == {"an order"}
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_session_that_begins_under_an_alarm_lasts_until_it_is_over_or_we_are_told_to_end(
     private: Vhost, start_router: Start, tmp_path: Path
@@ -323,25 +279,6 @@ def _death(queue: str, reason: str = "expired") -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("newest")
-def test_a_wrong_password_is_said_and_waited_for_and_never_printed(vhost: Vhost, start_router: Start) -> None:
-    router = start_router(POLICY, wait=False, AMQP_URL=vhost.amqp_url.replace("guest:guest", "guest:wr0ngPass"))
-    eventually(lambda: router.ask("/readyz")[0] == 503)
-    eventually(lambda: "ACCESS_REFUSED" in router.ask("/readyz")[1])
-    assert consistently(lambda: router.running)
-    assert "wr0ngPass" not in router.output + router.ask("/readyz")[1] + router.ask("/metrics")[1]
-    assert router.metric("broker_connected", vhost=vhost.name) == 0
-
-
-@pytest.mark.usefixtures("newest")
-def test_an_unknown_host_is_said_and_waited_for(start_router: Start) -> None:
-    router = start_router(POLICY, wait=False, AMQP_URL="amqp://guest:Pr1vate@no-such-host.invalid:5672/%2F")
-    eventually(lambda: "no-such-host.invalid" in router.ask("/readyz")[1])
-    assert consistently(lambda: router.running)
-    assert router.ask("/livez")[0] == 200
-    assert "Pr1vate" not in router.output + router.ask("/readyz")[1]
-
-
-@pytest.mark.usefixtures("newest")
 def test_of_several_hosts_one_that_answers_is_found(vhost: Vhost, start_router: Start) -> None:
     at = vhost.amqp_url.index("@") + 1
     router = start_router(
@@ -366,27 +303,6 @@ def test_a_catch_all_policy_on_own_queues_is_named_and_nothing_is_consumed(
     assert consistently(lambda: amqp.depth(INBOX) == 1)
     vhost.api.delete(f"policies/{vhost.quoted}/short").raise_for_status()
     router.await_ready(within=30)
-    assert amqp.take("arrived").body == b"waits"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_a_harmful_policy_is_not_forgotten_while_the_management_api_is_away(
-    amqp: Client, vhost: Vhost, start_router: Start
-) -> None:
-    _scene(amqp)
-    vhost.policy("short", ".*", {"max-length": 5})
-    url = urlsplit(vhost.management_url)
-    with Proxy(url.port or 15672) as line:
-        through = url._replace(netloc=f"{url.netloc.rpartition(':')[0]}:{line.port}").geturl()
-        router = start_router(POLICY, wait=False, MANAGEMENT_URL=through)
-        eventually(lambda: "short" in router.ask("/readyz")[1])
-        line.refuse()
-        amqp.publish("waits", key=INBOX, headers=_death("work.a", "rejected"))
-        assert consistently(lambda: amqp.depth(INBOX) == 1 and router.ask("/readyz")[0] == 503, for_s=8)
-        vhost.api.delete(f"policies/{vhost.quoted}/short").raise_for_status()
-        line.heal()
-        router.await_ready(within=40)
     assert amqp.take("arrived").body == b"waits"
 
 
@@ -438,55 +354,6 @@ def _gauge(router: Router, name: str, **labels: str) -> float | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("management", [True, False], ids=["management", "amqp"])
-@pytest.mark.usefixtures("newest")
-def test_letters_in_a_rung_are_counted_after_a_restart_too_and_not_once_the_vhost_is_left(
-    vhost: Vhost, start_router: Start, *, management: bool
-) -> None:
-    router = start_router(SLOW, **({} if management else {"MANAGEMENT_URL": ""}))
-    with Client(vhost.amqp_url) as amqp:
-        amqp.queue("work.b", dead_letter_exchange=INBOX)
-        for number in range(3):
-            amqp.publish(str(number), key="work.b")
-            amqp.fail("work.b")
-    eventually(lambda: _gauge(router, "waiting", rung="60000") == 3, within=25, every=0.2)
-    assert router.stop() == 0
-    router.start()
-    eventually(lambda: _gauge(router, "waiting", rung="60000") == 3, within=25, every=0.2)
-    assert _gauge(router, "waiting", rung="5000") is None, "what does not exist is absent, not zero"
-    vhost.api.delete(f"vhosts/{vhost.quoted}").raise_for_status()
-    eventually(lambda: _gauge(router, "waiting", rung="60000") is None)
-
-
-@pytest.mark.slow
-def test_the_oldest_letter_of_a_dead_letter_queue_is_told_where_the_broker_tells_it(
-    amqp: Client, start_router: Start
-) -> None:
-    router = start_router(SLOW)
-    dying_queue(amqp, "work.a")
-    for stamp in (1_700_000_000, 1_700_000_060):
-        amqp.publish("old", key="work.a", timestamp=stamp)
-    eventually(lambda: router.metric("settled_total", action="dead_letter") == 2)
-    within = 40  # the broker counts every 5 s, and we look every 10 s
-    oldest = partial(_gauge, router, "oldest_letter_timestamp_seconds", queue="DLQ.work.a")
-    eventually(lambda: oldest() == 1_700_000_000, within, every=0.2)
-    assert _gauge(router, "oldest_letter_timestamp_seconds", queue=PARKING) is None
-
-
-@pytest.mark.usefixtures("newest")
-def test_only_own_and_dead_letter_queues_are_asked_for(tmp_path: Path) -> None:
-    suffix = "on: {expired: {dead-letter-queue-suffix: .dead+}}"
-    definition = f"{{dead-letter-exchange: x, dead-letter-queue-prefix: '', {suffix}}}"
-    text = f"version: 1\npolicies: [{{name: a, match: '#', definition: {definition}}}]"
-    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
-    pattern = resting_places(Names("my.router"), load_policies(tmp_path).policies)
-    for name in ("my.router.delay.1000", "DLQ.orders", "orders.dead+", "DLQ.orders.dead+"):
-        assert re.search(pattern, name)
-    for name in ("orders", "my-router.x", "orders.DLQ.", "orders.deadd", "orders.dead+.x"):
-        assert not re.search(pattern, name)
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_management_password_that_is_renewed_in_its_file_is_used(
     amqp: Client, vhost: Vhost, start_router: Start, tmp_path: Path
@@ -521,33 +388,6 @@ def test_a_standby_without_a_key_file_is_not_ready_says_so_and_takes_over(amqp: 
     second.await_ready()
     pour(amqp, "work.a", ["taken over"])
     assert amqp.take("arrived").body == b"taken over"
-
-
-@pytest.mark.usefixtures("newest")
-def test_an_ordinary_start_does_not_say_that_it_stands_by(start_router: Start) -> None:
-    """It is said once it has lasted for two seconds; which an ordinary start seldom takes, and may."""
-    router = start_router(POLICY, wait=False)
-    assert _said_too_early(router) == []
-    assert router.stop() == 0
-    router.start(wait=False)
-    assert _said_too_early(router) == []
-
-
-def _said_too_early(router: Router) -> list[str]:
-    """What /readyz said of another router within two seconds after its first answer, until it was ready."""
-    early: list[str] = []
-    first = 0.0
-
-    def ready() -> bool:
-        nonlocal first
-        status, text = router.ask("/readyz")
-        first = first or (time.monotonic() if status else 0.0)
-        if "another router" in text and time.monotonic() - first < LASTS_S:
-            early.append(text)
-        return status == 200
-
-    eventually(ready, within=30, every=0.005)
-    return early
 
 
 @pytest.mark.usefixtures("newest")
@@ -591,70 +431,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("other"), "another authority")
-
-
-@pytest.fixture(scope="module")
-def tls_node(broker: brokers.Broker, authority: Authority) -> Iterator[brokers.Node]:
-    """A TLS listener that asks clients for certificates, and accepts those who show none."""
-    if not isinstance(broker, brokers.Node):
-        pytest.skip("a broker that was given cannot be started twice")
-    server = authority.issue("localhost")
-    ask = {"ssl_options.verify": "verify_peer", "ssl_options.fail_if_no_peer_cert": "false"}
-    node = brokers.Node(broker.program, tls=(authority.certificate, server.certificate, server.key), config=ask)
-    yield node
-    node.close()
-
-
-@pytest.fixture(scope="module")
-def mutual_node(broker: brokers.Broker, authority: Authority) -> Iterator[brokers.Node]:
-    """A TLS listener that turns away clients without a certificate of its authority."""
-    if not isinstance(broker, brokers.Node):
-        pytest.skip("a broker that was given cannot be started twice")
-    server = authority.issue("localhost")
-    ask = {"ssl_options.verify": "verify_peer", "ssl_options.fail_if_no_peer_cert": "true"}
-    node = brokers.Node(broker.program, tls=(authority.certificate, server.certificate, server.key), config=ask)
-    yield node
-    node.close()
-
-
-def _by_tls(node: brokers.Node, authority: Authority, client: Pair | None = None) -> dict[str, str]:
-    shown = {"TLS_CERT": str(client.certificate), "TLS_KEY": str(client.key)} if client else {}
-    return {
-        "AMQP_URL": node.amqps_url,
-        "MANAGEMENT_URL": node.management_url,
-        "TLS_CA": str(authority.certificate),
-        **shown,
-    }
-
-
-def _refused(router: Router, *words: str) -> None:
-    eventually(lambda: router.ask("/readyz")[0] == 503)
-    eventually(lambda: any(word in router.ask("/readyz")[1].lower() for word in words))
-    assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503)
-
-
-@pytest.mark.usefixtures("newest")
-def test_tls_with_the_right_authority_carries_letters(
-    tls_node: brokers.Node, authority: Authority, start_router: Start
-) -> None:
-    start_router(POLICY, **_by_tls(tls_node, authority))
-    _carries(tls_node)
-
-
-@pytest.mark.usefixtures("newest")
-def test_tls_with_a_wrong_authority_is_refused_and_said(
-    tls_node: brokers.Node, stranger: Authority, start_router: Start
-) -> None:
-    _refused(start_router(POLICY, wait=False, **_by_tls(tls_node, stranger)), "certificate verify failed")
-
-
-@pytest.mark.usefixtures("newest")
-def test_tls_with_a_wrong_host_name_is_refused_unless_it_is_named(
-    tls_node: brokers.Node, authority: Authority, start_router: Start
-) -> None:
-    by_number = _by_tls(tls_node, authority) | {"AMQP_URL": tls_node.amqps_url.replace("localhost", "127.0.0.1")}
-    _refused(start_router(POLICY, wait=False, **by_number), "mismatch", "not valid for")
-    start_router(POLICY, **by_number, TLS_SERVER_NAME="localhost")
 
 
 @pytest.mark.usefixtures("newest")
@@ -707,28 +483,3 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
     writer.close()
-
-
-@pytest.mark.usefixtures("newest")
-def test_mutual_tls_lets_in_who_shows_the_right_certificate(
-    mutual_node: brokers.Node, authority: Authority, start_router: Start
-) -> None:
-    start_router(POLICY, **_by_tls(mutual_node, authority, authority.issue("router")))
-    _carries(mutual_node)
-
-
-@pytest.mark.usefixtures("newest")
-def test_mutual_tls_turns_away_others_and_readiness_says_so(
-    mutual_node: brokers.Node, authority: Authority, stranger: Authority, start_router: Start
-) -> None:
-    words = ("certificate", "alert", "ssl", "tls")
-    _refused(start_router(POLICY, wait=False, **_by_tls(mutual_node, authority)), *words)
-    _refused(start_router(POLICY, wait=False, **_by_tls(mutual_node, authority, stranger.issue("router"))), *words)
-
-
-def _carries(node: brokers.Node) -> None:
-    with Client(node.amqp_url) as amqp:
-        _scene(amqp)
-        sent = [str(number) for number in range(200)]
-        pour(amqp, "work.a", [*sent, "x" * (1 << 20)])
-        assert bodies(take_many(amqp, "arrived", 201))[:200] == sorted(sent)

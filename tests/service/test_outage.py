@@ -110,11 +110,6 @@ def test_an_outage_uses_no_attempts(amqp: Client, vhost: Vhost, start_router: Ca
     outage(amqp, vhost, start_router, probe_s=1, heals_after_s=5)
 
 
-@pytest.mark.long
-def test_an_outage_of_a_minute(amqp: Client, vhost: Vhost, start_router: Callable[..., Router]) -> None:
-    outage(amqp, vhost, start_router, probe_s=5, heals_after_s=60)
-
-
 def test_without_outage_the_same_letters_are_dead(
     amqp: Client, vhost: Vhost, start_router: Callable[..., Router]
 ) -> None:

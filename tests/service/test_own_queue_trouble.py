@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.bulk import INBOX, PARKING, QUARANTINE, bodies, law_holds, pour, rests, take_many
+from tests.support.bulk import INBOX, PARKING, bodies, law_holds, pour, rests, take_many
 from tests.support.client import Client, Refused
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
@@ -105,17 +105,6 @@ def test_nothing_more_is_taken_from_attached_queues_until_the_very_queue_confirm
 
 
 @pytest.mark.slow
-def test_a_quarantine_that_refuses_costs_no_return(amqp: Client, vhost: Vhost, start_router: Start) -> None:
-    source(amqp)
-    router = start_router(POLICIES)
-    with refusing(vhost, amqp, QUARANTINE):
-        pour(amqp, "source", LETTERS, {"x-death": "no list"})
-        eventually(lambda: says(router, f"own queue {QUARANTINE} refused a letter"))
-        assert consistently(lambda: nothing_returned(router), for_s=3)
-    drained(router, amqp, QUARANTINE, LETTERS)
-
-
-@pytest.mark.slow
 def test_a_rung_that_refuses_costs_no_return(amqp: Client, vhost: Vhost, start_router: Start) -> None:
     source(amqp)
     amqp.queue("work.a")
@@ -152,19 +141,6 @@ def test_attached_queues_whose_letters_never_wait_go_on_while_a_rung_refuses(
     assert bodies(take_many(amqp, PARKING, len(LETTERS))) == LETTERS
     eventually(lambda: amqp.depth(rung) == 2, within=20)
     router.await_ready(within=30)
-
-
-@pytest.mark.usefixtures("newest")
-def test_letters_for_other_places_go_on_meanwhile(amqp: Client, vhost: Vhost, start_router: Start) -> None:
-    source(amqp)
-    amqp.queue("work.a")
-    router = start_router(POLICIES)
-    with refusing(vhost, amqp, PARKING):
-        pour(amqp, "source", LETTERS[:5])
-        eventually(lambda: says(router, PARKING))
-        pour(amqp, INBOX, ["other"], {"x-death": [DEATH]})
-        assert amqp.take("work.a", within=20).body == b"other"
-    drained(router, amqp, PARKING, LETTERS[:5])
 
 
 @pytest.mark.slow

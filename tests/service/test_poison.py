@@ -5,15 +5,13 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support.alone import alone, refuse_over
-from tests.support.bulk import INBOX, PARKING, QUARANTINE, frozen, law_holds, record, rests
+from tests.support.bulk import INBOX, PARKING, QUARANTINE, frozen, law_holds, rests
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
-from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tools import brokers
@@ -112,16 +110,6 @@ def test_a_declared_death_with_half_a_character_is_quarantined(amqp: Client, sta
     assert "session.ended" not in router.output
 
 
-def test_reasons_that_nobody_knows_are_one_in_the_metrics(amqp: Client, start_router: Start) -> None:
-    amqp.queue("old.failed")
-    router = start_router(POLICIES)
-    for number in range(20):
-        amqp.publish("odd", key="old.failed", headers={"x-death": [told(queue="x", reason=f"because {number}")]})
-    eventually(lambda: router.metric("settled_total", action="park") == 20)
-    assert router.metric("decisions_total", reason="__other__") == 20
-    assert "because" not in router.ask("/metrics")[1]
-
-
 # -- what is larger than we may publish -------------------------------------------------------------------------------
 
 
@@ -191,24 +179,6 @@ def test_what_goes_to_quarantine_alone_waits_for_the_end_of_an_alarm_too(
         eventually(lambda: router.metric("settled_total", action="quarantine") == 6, 120)
         assert amqp.depth(QUARANTINE) == 5
         assert "session.ended" not in router.output
-
-
-def test_events_that_nobody_took_are_told_at_the_end_without_a_broker_too(
-    amqp: Client, vhost: Vhost, start_router: Start
-) -> None:
-    amqp.queue("dlx-router.journal", max_length=0, overflow="reject-publish")  # a journal that takes nothing
-    url = urlsplit(vhost.amqp_url)
-    assert url.port
-    with Proxy(url.port) as line:
-        behind = url._replace(netloc=f"guest:guest@127.0.0.1:{line.port}").geturl()
-        router = start_router(PLAIN, AMQP_URL=behind)
-        amqp.publish("one", key=INBOX)
-        assert record(amqp.take(PARKING))["cause"] == "unknown_origin"
-        eventually(lambda: router.metric("settled_total", action="park") == 1)
-        line.refuse()
-        eventually(lambda: "session.ended" in router.output)
-        router.stop()
-    assert "journal.lost" in router.output
 
 
 def test_a_relay_that_is_left_leaves_nothing_open_and_nothing_refused(amqp: Client, start_router: Start) -> None:

@@ -117,14 +117,6 @@ def test_a_broken_revision_is_refused_whole(amqp: Client, start_router: Start) -
     assert router.metric("policies_refused") == 0
 
 
-def test_a_folder_that_is_gone_changes_nothing(amqp: Client, start_router: Start) -> None:
-    router = start_router(_policy("OLD"))
-    (router.policies / "policies.yaml").unlink()
-    router.signal(signal.SIGHUP)
-    eventually(lambda: router.metric("reloads_total", result="failure") == 1)
-    assert consistently(lambda: router.ask("/readyz")[0] == 200)
-
-
 def test_what_exact_policies_need_is_there_before_the_first_letter(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:
@@ -153,32 +145,6 @@ def test_where_nobody_tells_types_no_letter_is_judged_without_them(amqp: Client,
     amqp.publish("one", key="work.a")
     eventually(lambda: amqp.depth(INBOX) == 1)
     assert consistently(lambda: amqp.depth(INBOX) == 1)
-
-
-@pytest.mark.slow
-def test_attachments_come_and_go_without_a_reconnect(vhost: Vhost, amqp: Client, start_router: Start) -> None:
-    for name in ("legacy", "work.a"):
-        amqp.queue(name, dead_letter_exchange="amq.fanout")
-    amqp.bind("legacy", "amq.fanout")
-    router = start_router(_policy("OLD"))
-    before = eventually(partial(_all_connections, vhost), 20)
-    amqp.publish("one", key="work.a")
-    amqp.fail("work.a")
-    eventually(lambda: amqp.depth("legacy") == 1)
-    assert consistently(lambda: amqp.depth("legacy") == 1), "not attended yet"
-    _reload(router, _policy("OLD", attached="legacy"), "success")
-    assert amqp.take("OLD.work.a").body == b"one"
-    _reload(router, _policy("NEW"), "success")
-    eventually(lambda: "source.left" in router.output)
-    amqp.publish("two", key="work.a")
-    amqp.fail("work.a")
-    eventually(lambda: amqp.depth("legacy") == 1)
-    assert consistently(lambda: amqp.depth("legacy") == 1), "not attended any more"
-    assert _connections(vhost) == before
-    assert router.metric("given_back_total") == 0
-    eventually(partial(law_holds, router))
-    _reload(router, _policy("NEW", attached="legacy"), "success")
-    assert amqp.take("NEW.work.a").body == b"two"
 
 
 def _holds_more(amqp: Client, queue: str, moved: int) -> bool:

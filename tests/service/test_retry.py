@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.bulk import INBOX, PARKING, record
 from tests.support.client import Client, Message
-from tests.support.eventually import consistently, eventually
+from tests.support.eventually import consistently
 from tests.support.scene import Scene, deaths
 
 POLICIES: Final = """
@@ -109,35 +109,12 @@ def test_a_letter_that_succeeds_at_last_leaves_nothing_behind(scene: Scene) -> N
     assert consistently(lambda: scene.amqp.depth(queue) == 0 and not scene.amqp.exists(f"DLQ.{queue}"), 0.2)
 
 
-def test_a_new_message_of_the_same_bytes_starts_at_its_first_attempt(scene: Scene) -> None:
-    queue = scene.work("two.twins")
-    assert _deliveries(scene, queue) == 2
-    scene.amqp.take(f"DLQ.{queue}")
-    assert _deliveries(scene, queue) == 2
-
-
-@pytest.mark.parametrize(("how", "attempts"), [(Message.reject, 3), (Message.put_back, 1)], ids=["rejected", "limit"])
-def test_attempts_are_overlaid_by_reason(scene: Scene, how: Any, attempts: int) -> None:
-    queue = scene.work(f"overlaid.{attempts}", "quorum", delivery_limit=0)
-    scene.amqp.publish("hello", key=queue)
-    for _ in range(attempts):
-        how(scene.amqp.await_message(queue))
-    letter = scene.amqp.take(f"DLQ.{queue}")
-    assert (record(letter)["attempts"], letter.deaths[0]["count"]) == (attempts, attempts)
-
-
 def test_only_reasons_in_retry_on_are_tried_again(scene: Scene) -> None:
     queue = scene.work("three.expires")
     scene.amqp.publish("hello", key=queue, expiration="1")
     letter = scene.amqp.take(f"DLQ.{queue}")
     assert (record(letter)["reason"], record(letter)["cause"]) == ("expired", "never_retry")
     assert (deaths(letter), record(letter)["attempts"]) == ([(queue, "expired", 1)], 0)
-
-
-def test_a_reason_is_made_retryable_by_its_overlay(scene: Scene) -> None:
-    queue = scene.work("overlaid.expires")
-    _expire(scene.amqp, queue)
-    assert deaths(scene.amqp.take(queue)) == [(queue, "expired", 1)]
 
 
 # -- delivery limits --------------------------------------------------------------------------------------------------
@@ -169,15 +146,6 @@ def test_own_queues_have_no_delivery_limit_that_could_be_reached(scene: Scene) -
     }
     assert {INBOX, PARKING, "dlx-router.release", "dlx-router.delay.100", "DLQ.one.limits"} <= set(limits)
     assert set(limits.values()) == {2147483647}
-
-
-def test_a_letter_in_a_dead_letter_queue_may_be_put_back_as_often_as_one_likes(scene: Scene) -> None:
-    # 4.x deletes after 20 returns where nobody says otherwise
-    queue = scene.work("one.looked-at", "quorum")
-    _deliveries(scene, queue)
-    for _ in range(30):
-        scene.amqp.await_message(f"DLQ.{queue}").put_back()
-    scene.amqp.take(f"DLQ.{queue}")
 
 
 # -- 3.10 drops silently what would go back to a queue where it expired -----------------------------------------------
@@ -219,14 +187,6 @@ def test_what_died_without_a_rejection_reaches_its_queue_again_after_a_wait(
     last = scene.amqp.await_message(queue, within=3)
     assert deaths(last) == [(queue, "rejected", 1), (queue, reason, 1)]
     last.ack()
-
-
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_letter_that_always_expires_comes_back_until_its_attempts_are_spent(scene: Scene, kind: str) -> None:
-    queue = scene.work(f"any.ttl.{kind}", kind, message_ttl=1)
-    scene.amqp.publish("hello", key=queue)
-    letter = scene.amqp.take(f"DLQ.{queue}")
-    assert (deaths(letter), record(letter)["attempts"]) == ([(queue, "expired", 3)], 3)
 
 
 # -- when -------------------------------------------------------------------------------------------------------------
@@ -326,24 +286,6 @@ def test_on_every_retry_the_consumer_sees_the_first_delivery(scene: Scene, polic
     assert scene.amqp.depth(bystander) == 1, "its CC copy came from the publisher, and none from a retry"
 
 
-def test_at_rest_a_transient_letter_is_persistent_and_its_mode_is_remembered(scene: Scene) -> None:
-    queue = scene.work("two.transient")
-    scene.amqp.publish("hello", key=queue, delivery_mode=1)
-    scene.amqp.fail(queue)
-    assert scene.amqp.fail(queue).properties.delivery_mode == 1
-    letter = scene.amqp.take(f"DLQ.{queue}")
-    assert (letter.properties.delivery_mode, record(letter)["props"]["delivery_mode"]) == (2, 1)
-
-
-def test_the_way_back_is_never_seen(scene: Scene) -> None:
-    queue = scene.work("looks.bcc")
-    scene.amqp.publish("hello", key=queue, headers={"BCC": [scene.amqp.queue("bystander.bcc")]})
-    for message in [scene.amqp.fail(queue) for _ in range(4)]:
-        assert "BCC" not in message.headers
-    assert scene.amqp.depth("bystander.bcc") == 1
-    assert "BCC" not in scene.amqp.take(f"DLQ.{queue}").headers
-
-
 def test_a_retry_reaches_only_the_queue_that_failed(scene: Scene) -> None:
     scene.amqp.exchange("news", "fanout")
     queue, other = scene.work("three.subscriber-a"), scene.work("three.subscriber-b")
@@ -410,15 +352,3 @@ def test_a_foreign_user_id_is_taken_off_and_remembered_and_its_neighbours_go_on(
     assert (last[b"foreign"].properties.user_id, record(last[b"foreign"])["props"]["user_id"]) == (None, "somebody")
     assert last[b"own"].properties.user_id == "guest"
     assert scene.router.metric("publish_refused_total", cause="closed") == 0
-
-
-def test_many_letters_come_back_each_to_its_queue(scene: Scene) -> None:
-    queues = [scene.work(f"looks.many.{number}", ["classic", "quorum"][number % 2]) for number in range(8)]
-    for queue in queues:
-        for number in range(5):
-            scene.amqp.publish(f"{queue} {number}", key=queue)
-    for queue in queues * 5:
-        scene.amqp.fail(queue)
-    for queue in queues:
-        assert sorted(scene.amqp.take(queue).body.decode() for _ in range(5)) == [f"{queue} {n}" for n in range(5)]
-    assert eventually(lambda: scene.router.metric("in_flight") == 0)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from tests.journal import stream
-from tests.support.bulk import INBOX, PARKING, QUARANTINE, frozen, record, rests
+from tests.support.bulk import INBOX, PARKING, QUARANTINE, record, rests
 from tests.support.client import Client, Message
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
@@ -19,7 +19,7 @@ from tools import brokers
 Start = Callable[..., Router]
 
 
-ATTACHED: Final = ("attached.dlq", "attached.unnamed", "attached.itself")
+ATTACHED: Final = ("attached.dlq", "attached.unnamed")
 TYPES: Final = ("direct", "topic", "fanout", "headers")
 POLICIES: Final = f"""
 version: 1
@@ -27,7 +27,6 @@ attachments:
   - queue: attached.dlq
     dead-letter-exchanges: ""
   - queue: attached.unnamed
-  - queue: attached.itself
 policies:
 {
     "".join(
@@ -39,6 +38,9 @@ policies:
         for kind in (*TYPES, "alternate")
     )
 }
+  - name: open
+    match: "open.#"
+    definition: {{max-delivery-attempts: 1, dead-letter-exchange: "", dead-letter-routing-key: "{{routing_key}}"}}
   - name: plain
     match: "plain.#"
     definition: {{max-delivery-attempts: 1}}
@@ -100,9 +102,6 @@ policies:
   - name: attached
     queue: attached.dlq
     definition: {{dead-letter-exchange: "", dead-letter-routing-key: collected}}
-  - name: itself
-    queue: attached.itself
-    definition: {{dead-letter-exchange: "", dead-letter-routing-key: attached.itself}}
   - name: redriven
     match: "redriven.#"
     definition: {{max-delivery-attempts: 2, max-redrives: 2}}
@@ -295,12 +294,6 @@ def test_a_dead_letter_queue_is_made_as_the_policy_says(scene: Scene, queue: str
     assert made["arguments"]["x-overflow"] == "reject-publish"
 
 
-def test_a_dead_letter_queue_that_exists_is_used_as_it_is(scene: Scene) -> None:
-    scene.amqp.queue("DLQ.plain.exists", "classic", max_length=5)
-    _fail(scene, scene.work("plain.exists"))
-    assert deaths(scene.amqp.take("DLQ.plain.exists")) == [("plain.exists", "rejected", 1)]
-
-
 def test_a_dead_letter_queue_that_is_deleted_is_made_again(scene: Scene) -> None:
     queue = scene.work("plain.deleted")
     for _ in range(2):
@@ -317,56 +310,11 @@ def test_an_exchange_given_is_made_and_the_queue_bound_by_its_own_name(scene: Sc
     assert (made["type"], made["durable"]) == ("direct", True)
 
 
-def test_an_exchange_given_that_exists_is_used_as_it_is(scene: Scene) -> None:
-    scene.amqp.bind(scene.amqp.queue("bystander.known"), scene.amqp.exchange("known", "topic"), "other")
-    _fail(scene, scene.work("made-topic.a"))
-    letter = scene.amqp.take("DLQ.made-topic.a")
-    assert (letter.exchange, letter.routing_key) == ("known", "DLQ.made-topic.a")
-    assert scene.amqp.depth("bystander.known") == 0
-
-
 @pytest.mark.parametrize("name", ["plain.exclusive", "Q", "n" * 255], ids=["plain", "short", "long"])
 def test_letters_of_exclusive_queues_share_the_transient_dead_letter_queue(scene: Scene, name: str) -> None:
     scene.amqp.channel.queue_declare(name, exclusive=True, arguments={"x-dead-letter-exchange": INBOX})
     _fail(scene, name)
     assert record(scene.amqp.take("DLQ.transient"))["failed_queue"] == name
-
-
-def test_letters_of_generated_queues_share_the_transient_dead_letter_queue(scene: Scene) -> None:
-    arguments = {"x-dead-letter-exchange": INBOX}
-    name = str(scene.amqp.channel.queue_declare("", durable=True, arguments=arguments).method.queue)
-    assert name.startswith("amq.")
-    _fail(scene, name)
-    assert record(scene.amqp.take("DLQ.transient"))["failed_queue"] == name
-
-
-@pytest.mark.parametrize(("policy", "shared"), [("plain", "DLQ.transient"), ("named", "failed.transient.end")])
-def test_letters_of_vanished_queues_share_the_transient_dead_letter_queue(
-    scene: Scene, policy: str, shared: str
-) -> None:
-    queue = scene.work(f"{policy}.vanished")
-    with frozen(scene.router):
-        _fail(scene, queue)
-        eventually(lambda: scene.amqp.depth(INBOX) or scene.amqp.depth(queue) == 0)
-        scene.amqp.channel.queue_delete(queue)
-    assert record(scene.amqp.take(shared))["failed_queue"] == queue
-    assert not scene.amqp.exists(f"DLQ.{queue}")
-
-
-@pytest.mark.usefixtures("newest")
-def test_beyond_the_greatest_number_of_dead_letter_queues_letters_are_parked(amqp: Client, start_router: Start) -> None:
-    start_router(
-        'version: 1\npolicies: [{name: all, match: "#", definition: {max-delivery-attempts: 1}}]',
-        MAX_DEAD_LETTER_QUEUES="1",
-        UNROUTABLE_GRACE="60s",
-    )
-    for queue in ("one", "two", "one"):
-        amqp.queue(queue, dead_letter_exchange=INBOX)
-        amqp.publish("hello", key=queue)
-        amqp.fail(queue)
-    assert record(amqp.take(PARKING))["failed_queue"] == "two"
-    assert [record(amqp.take("DLQ.one"))["failed_queue"] for _ in range(2)] == ["one", "one"]
-    assert not amqp.exists("DLQ.two")
 
 
 # -- without a way ----------------------------------------------------------------------------------------------------
@@ -438,9 +386,16 @@ def test_dead_letters_in_an_attached_queue_are_judged_by_where_they_died(scene: 
     assert record(scene.amqp.take(f"DLQ.{queue}"))["failed_queue"] == queue
 
 
-def test_a_target_that_is_the_source_parks_its_letters_as_a_loop(scene: Scene) -> None:
-    scene.amqp.publish("hello", key="attached.itself")
-    assert record(scene.parked())["cause"] == "loop"
+@pytest.mark.parametrize("own", ["retired", "state", "release"])
+def test_no_producer_sends_a_dead_letter_into_a_queue_of_the_router(scene: Scene, own: str) -> None:
+    """In `retired` it would be acked once it is journalled: dropped, by whoever publishes."""
+    queue, target = scene.work(f"open.{own}"), f"dlx-router.{own}"
+    scene.amqp.bind(queue, scene.amqp.exchange(f"in.{own}", "fanout"))
+    scene.amqp.publish("one", exchange=f"in.{own}", key=target)
+    scene.amqp.fail(queue)
+    parked = record(scene.parked())
+    assert (parked["cause"], parked["target"]) == ("forbidden", target)
+    assert scene.settled("retire") == 0
 
 
 def test_a_target_that_leads_back_to_the_inbox_parks_its_letters_as_a_loop(scene: Scene) -> None:
@@ -468,18 +423,6 @@ def test_discarding_drops_counts_and_touches_no_other_reason(scene: Scene) -> No
     scene.amqp.publish("kept", key=queue, expiration="1")
     assert scene.amqp.take(f"DLQ.{queue}").body == b"kept"
     assert (scene.amqp.depth(PARKING), scene.amqp.depth(QUARANTINE)) == (0, 0)
-
-
-@pytest.mark.usefixtures("newest")
-def test_what_is_discarded_in_the_end_gets_its_deliveries_before(scene: Scene) -> None:
-    queue, before = scene.work("tried-before.a"), scene.settled("discard")
-    scene.amqp.publish("hello", key=queue)
-    for count in range(3):
-        assert scene.settled("discard") == before
-        failed = scene.amqp.fail(queue)
-        assert deaths(failed) == ([(queue, "rejected", count)] if count else [])
-    eventually(lambda: scene.settled("discard") == before + 1)
-    assert (scene.amqp.depth(queue), scene.amqp.depth(PARKING)) == (0, 0)
 
 
 # -- redrives by hand -------------------------------------------------------------------------------------------------
@@ -511,18 +454,6 @@ def test_redrives_by_hand_start_anew_are_counted_and_end_in_parking(scene: Scene
     assert (deaths(parked), record(parked)["id"]) == ([(queue, "rejected", 6)], fields["id"])
 
 
-def test_a_redrive_to_another_queue_is_judged_as_a_first_death_there(scene: Scene) -> None:
-    first, other = scene.work("redriven.first"), scene.work("redriven.other")
-    _fail(scene, first)
-    scene.amqp.fail(first)
-    _redrive(scene.amqp, scene.amqp.take(f"DLQ.{first}"), other)
-    scene.amqp.fail(other)
-    scene.amqp.fail(other)
-    letter = scene.amqp.take(f"DLQ.{other}")
-    assert (record(letter)["redrives"], record(letter)["attempts"]) == (0, 2)
-    assert deaths(letter) == [(other, "rejected", 2), (first, "rejected", 2)]
-
-
 # -- aliases ----------------------------------------------------------------------------------------------------------
 
 
@@ -546,16 +477,6 @@ def test_the_final_copy_carries_the_headers_of_other_systems(scene: Scene) -> No
     assert {name: letter.headers.get(name) for name in expected} == expected
     assert abs(letter.headers["deadTimestamp"] - record(letter)["last_death_ms"]) < 1000
     assert not {*expected, "deadTimestamp"} & set(again.headers), "only the final copy"
-
-
-@pytest.mark.usefixtures("newest")
-def test_without_a_message_id_its_aliases_are_absent_and_an_empty_exchange_is_the_queue(scene: Scene) -> None:
-    queue = scene.work("aliases.b")
-    _fail(scene, queue)
-    scene.amqp.fail(queue)
-    headers = scene.amqp.take(f"DLQ.{queue}").headers
-    assert headers["_AMQ_ORIG_ADDRESS"] == queue
-    assert not {"originalMessageID", "_AMQ_ORIG_MESSAGE_ID", "sourceTag"} & set(headers)
 
 
 @pytest.mark.usefixtures("newest")

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from tests.conftest import ROUTERS
-from tests.support.bulk import INBOX, PARKING, law_holds, pour, record, rests
+from tests.support.bulk import INBOX, law_holds, pour, record, rests
 from tests.support.client import Client, Message
 from tests.support.collector import Collector, Span
 from tests.support.eventually import eventually
@@ -188,37 +188,6 @@ def test_a_retry_and_a_dead_letter_are_traces_of_their_own_that_link_to_the_prod
     eventually(lambda: traced.router.metric("spans_total", result="exported") >= 3, PATIENCE)
 
 
-def test_a_letter_without_a_context_has_a_span_and_no_link_and_gets_no_header(traced: Traced) -> None:
-    queue = traced.work("mails.new")
-    traced.amqp.publish("hello", key=queue)
-    _fail(traced.amqp, queue)
-    assert traced.one(queue, "dead_letter").links == ()
-    assert not {*PARENT} & {*_dead(traced.amqp, queue).headers}
-
-
-def test_what_only_passes_a_relay_is_told_and_keeps_its_context(traced: Traced) -> None:
-    traced.amqp.publish("alive", key="hop.in", headers=PARENT)
-    (forward,) = eventually(lambda: traced.collector.processed(action="forward"), PATIENCE)
-    assert (forward.name, forward.attributes["dlx_router.way"]) == ("process hop.in", "forward")
-    assert forward.attributes["dlx_router.target"].startswith("hop")
-    assert forward.roles == {"producer": (TRACE, SPAN)}
-    headers = _taken(traced.amqp, "hop.out").headers
-    assert {name: headers[name] for name in PARENT} == PARENT
-
-
-def test_what_is_dropped_has_no_copy_and_what_is_held_says_why(traced: Traced) -> None:
-    trash, lost = traced.work("trash.new"), traced.work("lost.new")
-    for queue in (trash, lost):
-        traced.amqp.publish("hello", key=queue)
-        _fail(traced.amqp, queue)
-    dropped = traced.one(trash, "discard")
-    assert not dropped.failed
-    assert "dlx_router.target" not in dropped.attributes
-    held = eventually(lambda: traced.collector.processed(failed_queue=lost, action="hold"), PATIENCE)[0]
-    assert (held.failed, held.attributes["error.type"]) == (True, "missing_exchange")
-    assert held.attributes["dlx_router.way"] == "rung"
-
-
 def test_no_span_has_a_body_a_header_or_a_secret(traced: Traced) -> None:
     amqp, collector, router = traced.amqp, traced.collector, traced.router
     amqp.bind(amqp.queue("kept"), amqp.exchange("graves", "topic"), "#")
@@ -308,40 +277,3 @@ def test_what_is_not_sampled_is_told_to_nobody_and_goes_the_short_way(
     assert "trace" not in record(_dead(amqp, queue))
     assert router.stop() == 0
     assert collector.requests == []
-
-
-def test_what_nobody_can_read_is_told_too_and_costs_no_other_span(traced: Traced) -> None:
-    amqp, collector = traced.amqp, traced.collector
-    amqp.publish("no origin", key=INBOX, headers={"traceparent": "x" * 3000, "tracestate": "y" * 3000})
-    amqp.publish("hostile", key=INBOX, headers={"x-death": "no array", **PARENT})
-    parked = traced.one(INBOX, "park")
-    assert (parked.failed, parked.attributes["error.type"], parked.links) == (True, "unknown_origin", ())
-    quarantined = _span(collector, action="quarantine")
-    assert (quarantined.attributes["error.type"], quarantined.roles) == ("malformed", {"producer": (TRACE, SPAN)})
-    assert quarantined.attributes["dlx_router.target"] == "dlx-router.quarantine"
-    assert amqp.depth(PARKING) >= 1
-
-
-def test_observing_tells_what_would_be_done_and_that_nothing_was(
-    amqp: Client, start_router: Start, collector: Collector
-) -> None:
-    start_router(POLICIES, "--observe", TRACES="otlp")
-    amqp.exchange("old.dlx", "fanout")
-    queue = amqp.queue("mails.new", dead_letter_exchange="old.dlx")
-    amqp.channel.exchange_bind("dlx-router.observe", "old.dlx")
-    amqp.publish("hello", key=queue)
-    _fail(amqp, queue)
-    span = _span(collector, action="dead_letter")
-    assert span.attributes["dlx_router.observed"] == "true"
-    assert "dlx_router.target" not in span.attributes
-
-
-def test_what_cannot_be_used_is_refused_at_the_start_by_name(
-    start_router: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "hush-hush")
-    router = start_router(POLICIES, wait=False, TRACES="otlp")
-    eventually(lambda: not router.running, PATIENCE)
-    assert router.exit_code == 2
-    assert "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL" in router.output
-    assert "hush-hush" not in router.output

@@ -52,10 +52,14 @@ if importlib.util.find_spec("pyspark") is None and not MUST:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """The marker, more time where a test or its file does not say how much, and no end by a warning of Spark's own."""
+    """The marker, more time where a test or its file does not say how much, and no end by a warning of Spark's own.
+
+    A timeout ends the process, and xdist starts another one: an exception in the middle of an answer of the JVM would
+    leave the session of all later tests with answers to questions that they did not ask.
+    """
     item.add_marker(pytest.mark.spark)
     if item.get_closest_marker("timeout") is None:
-        item.add_marker(pytest.mark.timeout(900))
+        item.add_marker(pytest.mark.timeout(900, method="thread"))
     item.add_marker(pytest.mark.filterwarnings("default::DeprecationWarning", "ignore::ResourceWarning"))
 
 

@@ -5,8 +5,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.thoroughness import NIGHT, THOROUGH
-from tests.support.version_draw import EVERYWHERE, SEED, drawn, versions
+from tests.support.version_draw import versions
 
 NAMED: Final = ["3.10", "4.0", "4.3"]
 TEST: Final = "tests/redrive/test_edit.py::test_x[-late]"
@@ -23,13 +22,3 @@ def test_of_many_seeds_each_version_has_its_share(slow: bool) -> None:  # noqa: 
 def test_a_test_runs_on_one(seed: int) -> None:
     assert [len(versions(TEST, NAMED, slow=slow, seed=seed)) for slow in (False, True)] == [1, 1]
     assert versions(TEST, ["4.0"], slow=True, seed=seed) == ["4.0"]
-
-
-@pytest.mark.parametrize("place", EVERYWHERE)
-def test_what_looks_at_versions_runs_on_each(place: str) -> None:
-    assert versions(f"{place}::test_x", NAMED, slow=False, seed=1) == NAMED
-    assert len(versions(f"{place}::test_x", NAMED, slow=True, seed=1)) == 2
-
-
-def test_of_several_a_run_has_one_and_a_night_all() -> None:
-    assert drawn(["a", "b", "c"]) == (["a", "b", "c"] if THOROUGH >= NIGHT else ["abc"[SEED % 3]])

@@ -1,16 +1,11 @@
 """What nobody foresaw is told in one line, by whatever way it comes; a traceback only where somebody asks for it."""
 
-import io
-import json
 import os
 import subprocess
 import sys
-from typing import Any, Final
+from typing import Final
 
 import pytest
-
-from dlx_router.telemetry import faults
-from dlx_router.telemetry.logs import configure, log
 
 TRACES: Final = ("Traceback", 'File "', 'File \\"')
 PREPARE: Final = "from dlx_router.telemetry import logs\nlogs.configure('{form}', '{level}')\nlogs.take_faults()\n"
@@ -55,10 +50,6 @@ def test_a_fault_of_the_router_is_one_line_of_the_log_by_whatever_way_it_comes(w
     assert "hunter2" not in output
 
 
-def test_at_debug_the_traceback_is_there() -> None:
-    assert "Traceback" in printed(PREPARE.format(form="json", level="debug") + WAYS["the end of the process"])
-
-
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in {"a warning", "a line that cannot be made"}])
 def test_a_fault_of_a_command_is_one_line_too(way: str) -> None:
     output = printed(f"from dlx_router.telemetry import faults\nfaults.install()\n{WAYS[way]}")
@@ -77,17 +68,3 @@ def test_nobody_who_reads_what_a_command_says_is_no_traceback(command: list[str]
         typed = f"{sys.executable} -m dlx_router {' '.join(command)} {way}"
         done = subprocess.run(typed, shell=True, capture_output=True, text=True, check=False, timeout=120)
         assert not any(trace in done.stdout + done.stderr for trace in (*TRACES, "Exception ignored")), done
-
-
-def test_a_fault_says_what_where_and_what_now(capsys: pytest.CaptureFixture[str]) -> None:
-    out = io.StringIO()
-    configure("json", "info", out)
-    try:
-        faults.place(None)  # type: ignore[arg-type]  # what a library might hand over
-    except AttributeError as error:
-        log.error("api.failed", exc_info=error)
-    line: dict[str, Any] = json.loads(out.getvalue())
-    assert line["error"].startswith("AttributeError: ")
-    assert line["at"].startswith("telemetry/faults.py:")
-    assert "DLX_ROUTER_LOG_LEVEL=debug" in line["now"]
-    assert capsys.readouterr().err == ""

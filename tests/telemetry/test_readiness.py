@@ -13,10 +13,6 @@ def started() -> Readiness:
     return readiness
 
 
-def test_a_router_that_has_not_started_is_not_ready() -> None:
-    assert (Readiness().ready, Readiness().reasons()) == (False, ["starting"])
-
-
 def test_every_objection_has_to_be_taken_back() -> None:
     readiness = started()
     readiness.set("a", "first")
@@ -28,14 +24,6 @@ def test_every_objection_has_to_be_taken_back() -> None:
     assert not readiness.ready
     readiness.clear("b")
     assert readiness.ready
-
-
-def test_a_note_is_no_objection() -> None:
-    readiness = started()
-    readiness.note("api", "policies not verified")
-    assert (readiness.ready, readiness.notes()) == (True, ["policies not verified"])
-    readiness.drop_note("api")
-    assert readiness.notes() == []
 
 
 def test_no_text_holds_credentials() -> None:

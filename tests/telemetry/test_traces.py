@@ -55,19 +55,6 @@ def test_an_unusable_variable_is_refused_by_name_without_its_value(name: str, va
     assert value not in str(refused.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("OTEL_SDK_DISABLED", "True"), ("OTEL_TRACES_EXPORTER", "none")])
-def test_the_standard_switches_disable_traces(name: str, value: str) -> None:
-    assert open_traces({name: value}, "one", {}) is None
-
-
-def test_spans_that_wait_are_sent_at_the_stop(counts: dict[str, int], collector: Collector) -> None:
-    some = _traces(counts)
-    for _ in range(3):
-        _end(some)
-    some.close(60)
-    assert (len(collector.spans), counts) == (3, {"exported": 3, "failed": 0})
-
-
 def test_a_stop_does_not_wait_for_a_silent_collector(counts: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     with Collector(silent=True) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", silent.url)

@@ -1,7 +1,6 @@
 """What waits has a bound: for a target that is missing, silent or full, and for the check whether it is there."""
 
 import asyncio
-import struct
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -9,23 +8,16 @@ from typing import Any, cast
 import pytest
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.config.policy_files.attachments import RELAY, Attachment
 from dlx_router.core import next_step
-from dlx_router.core.letter import Arrival
 from dlx_router.core.passing import Target
 from dlx_router.core.refusal import NACK_PAUSE_S, InDoubt, NotTaken, ResourceRefused
-from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
 from dlx_router.journal.batch import Batch
-from dlx_router.journal.mode import Mode
 from dlx_router.service.dispatch import cooldown, settler
 from dlx_router.service.dispatch.cooldown import SILENT_S, SilentTargets
 from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
-from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
-from dlx_router.service.sources.attach import leads
 from dlx_router.service.sources.relay import Relay
 from dlx_router.service.sources.retention import Retention
 from dlx_router.wire import frames, table
@@ -33,7 +25,7 @@ from tests.support.bulk import dying_queue, pour
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
-from tests.support.worker import KEY, NAMES, SOURCE, Sent, Session, Taken, dead, message, place
+from tests.support.worker import NAMES, Sent, Session, Taken, dead, message, place
 
 FIFO = {"dead-letter-exchange": "gone", "max-delivery-attempts": 1, "ordering": "fifo"}
 
@@ -119,16 +111,6 @@ async def test_a_letter_by_a_compiled_route_is_nacked_twice_and_then_waits() -> 
     assert isinstance(worker._after(job, NotTaken.NACKED), next_step.HoldOnLadder)
 
 
-def test_what_is_parked_at_once_tells_its_last_attempt_too() -> None:
-    """It told the attempts of before, where the ladder that ends in parking told them all."""
-    for how in ("park", "refused"):
-        decider = Session({"max-delivery-attempts": 1}).decider
-        job = decider.judge(dead(1), cast("Consumer", Taken(NAMES.inbox)), place(NAMES.inbox), 0.0)
-        getattr(decider, how)(job, Cause.FORBIDDEN)
-        assert job.decision is not None
-        assert job.decision.attempts == 1
-
-
 def _relay(session: Session) -> tuple[Relay, Sent, Taken]:
     deaths, taken, sent = Worker(session, cast("SerialPublisher", None)), Taken("staging.in"), Sent()
     relay = Relay(
@@ -150,46 +132,6 @@ async def test_a_strict_relay_sends_one_message_at_a_time_from_its_first_on() ->
         assert [job.delivery.tag for job in jobs] == [tag]
         relay._confirmed(jobs)
     assert taken.settled == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize(
-    ("attached", "leads_to"),
-    [
-        ([("staging.#", "work")], "work"),
-        ([("#", "wide"), ("staging.*", "narrow")], "narrow"),
-        ([("other.#", "work")], None),
-    ],
-)
-async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looked_for(
-    attached: list[tuple[str, str]], leads_to: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a start its hold may end first."""
-    session = Session({})
-    decider, consumer = session.decider, cast("Consumer", Taken("staging.in"))
-    job = Job(consumer, message(1), 0.0, decider.in_force)
-    decider.relayed(job, place("staging.in"), Target("work"))
-    decider.refused(job, Cause.TARGET_REFUSED)
-    assert job.action is Action.HOLD
-    _, key, section = session.encoder.write(job, b"")
-    later = Session({}).decider
-    ways = leads(
-        [
-            Attachment(Selector(SelectorKind.MATCH, name), RELAY, None, SOURCE, Target(exchange))
-            for name, exchange in attached
-        ]
-    )
-    later.in_force = InForce.of(later.in_force.rules, "/", leads=ways)
-    header = struct.pack(">HHQ", 60, 0, 1) + section
-    comes = frames.Delivery(1, b"c", 1, False, NAMES.release.encode(), key, header, b"x")  # noqa: FBT003 - AMQP order
-    wait_over = time.time() + 60
-    monkeypatch.setattr(time, "time", lambda: wait_over)
-    out = later.judge(comes, consumer, Place("/", NAMES.release, Arrival.RELEASE, NAMES, KEY), 0.0)
-    if leads_to is None:
-        assert (out.action, out.cause) == (Action.PARK, Cause.NO_POLICY)
-    else:
-        assert out.action is Action.FORWARD
-        assert out.copy is not None
-        assert out.copy.exchange == leads_to
 
 
 async def test_a_limit_that_is_told_late_holds_from_then_on() -> None:
@@ -353,27 +295,6 @@ async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -
     assert {job.action for job in doubted} == {Action.HOLD}
     await _all_sent(sent, len(doubted))
     assert session.provision.silent.keys() == {("", "DLQ.q1", None)}, "the others are asked as ever"
-
-
-async def test_retired_letters_do_not_wait_in_memory_for_a_stream_that_is_away(clock: Clock) -> None:
-    """They would fill the bytes in flight, and no letter of the vhost would be read any more."""
-    session = Session({}, mode=Mode.BEST_EFFORT)  # whose journal nobody attends
-    worker, _, taken = _worker(session, NAMES.retired)
-    session.read_s = lambda: clock.now  # type: ignore[method-assign]  # as the link would say
-    for tag in range(1, 6):
-        worker.take(dead(tag, body=b"x" * 400_000), cast("Consumer", taken))
-    assert session.bytes > 2_000_000
-    clock.now += settler.UNSURE_S - 1
-    worker.check(30.0)
-    assert not taken.back, "the stream may be back in a moment"
-    clock.now += 2
-    worker.check(30.0)
-    assert taken.back == [1, 2, 3, 4, 5]
-    assert session.bytes == 0
-    (batch,) = session.later
-    batch.confirm()
-    assert not taken.settled, "what was given back is settled by nobody"
-    assert session.bytes == 0
 
 
 async def test_retired_letters_are_taken_again_once_the_stream_is_back() -> None:

@@ -84,27 +84,6 @@ async def test_a_queue_that_no_policy_in_force_wants_deleted_stays(
     assert not await reaped(provision, amqp, later)
 
 
-@pytest.mark.usefixtures("newest")
-async def test_it_is_deleted_again_where_it_is_made_by_a_policy_that_wants_it(
-    provision: TargetResources, amqp: Client
-) -> None:
-    for definition in (DELETED, IN_AN_HOUR, KEPT, DELETED, KEPT):
-        await provision.prepare([needed(in_force(definition))])
-        provision.renew()
-    assert not await reaped(provision, amqp, in_force(DELETED)), "made last by one that keeps it"
-    await provision.prepare([needed(in_force(DELETED))])
-    provision.renew()
-    assert await reaped(provision, amqp, in_force(DELETED))
-    await provision.prepare([needed(in_force(DELETED))])
-    assert amqp.exists("DLQ.work"), "a letter that comes has it made anew"
-
-
-async def test_a_policy_for_one_reason_counts(provision: TargetResources, amqp: Client) -> None:
-    rules = in_force(KEPT, expired=DELETED)
-    await provision.prepare([needed(rules, "expired")])
-    assert await reaped(provision, amqp, rules)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_reload_that_takes_the_deletion_away_holds_for_queues_that_are_there(

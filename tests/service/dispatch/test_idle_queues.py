@@ -169,13 +169,6 @@ async def test_no_letter_is_lost_where_its_queue_is_deleted_between_letters(
     assert deletions > 3
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-async def test_none_is_lost_over_a_minute_and_two_replicas(vhost: Vhost, amqp: Client) -> None:
-    _, deletions = await none_is_lost(vhost, amqp, 2, 60.0)
-    assert deletions > 50
-
-
 async def test_who_publishes_keeps_others_from_deleting(vhost: Vhost, amqp: Client) -> None:
     amqp.queue(DLQ)
     async with replicas(vhost, 2) as (replica, other):

@@ -165,16 +165,6 @@ def test_a_storm_of_ten_thousand_deaths_tells_a_handful_and_dead_receivers_cost_
 
 
 @pytest.mark.slow
-def test_of_a_storm_every_letter_is_counted_in_the_end(told: Told) -> None:
-    told.start()
-    for number in range(10):
-        pour(told.amqp, dying_queue(told.amqp, f"stray.q{number}"), (b"%d" % n for n in range(1000)))
-    eventually(lambda: sum(event["data"]["count"] for event in told.events("letter.parked")) == 10_000, 110, every=0.5)
-    assert sum(event["data"]["count"] for event in told.events("group.opened")) == 10
-    assert len(told.receiver.posts) <= 8
-
-
-@pytest.mark.slow
 def test_what_a_killed_router_could_not_send_the_next_one_sends_from_the_broker_alone(told: Told) -> None:
     told.receiver.status = 503
     router = told.start()

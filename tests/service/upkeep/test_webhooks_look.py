@@ -164,15 +164,6 @@ async def test_what_dies_from_now_on_is_told_and_nothing_that_died_before(scene:
     assert "old" not in json.dumps(scene.events())
 
 
-async def test_an_event_from_the_future_silences_nobody(scene: Scene) -> None:
-    async with scene.leading():
-        await soon(lambda: scene.audits("webhook.began"))
-        scene.die(1, "ahead", at_ms=2**52)
-        await soon(lambda: "ahead" in json.dumps(scene.events("group.opened")))
-        scene.die(2, "orders")
-        await soon(lambda: "orders" in json.dumps(scene.events("group.opened")))
-
-
 async def test_nothing_is_told_before_the_index_knows_the_journal(scene: Scene) -> None:
     scene.index.status = {"vhosts": {"/": {"state": "reading", "behind_ms": 600_000}}, "rebuilds": 0}
     async with scene.leading():
@@ -181,20 +172,6 @@ async def test_nothing_is_told_before_the_index_knows_the_journal(scene: Scene) 
         assert (scene.audits("webhook.began"), scene.receiver.posts) == ([], [])
         scene.index.status = {"vhosts": {"/": CURRENT}, "rebuilds": 0}
         await soon(lambda: scene.events("group.opened"))
-
-
-async def test_letters_that_were_parked_since_it_leads_or_since_the_last_message_are_counted(scene: Scene) -> None:
-    scene.die(1, "old", "parked", at_ms=wall_ms() - 60_000)
-    scene.index.status = {"vhosts": {"/": {"state": "reading", "behind_ms": 600_000}}, "rebuilds": 0}
-    async with scene.leading():
-        scene.die(2, "stray", "parked", letters=3)  # before the first look
-        scene.index.status = {"vhosts": {"/": CURRENT}, "rebuilds": 0}
-        await soon(lambda: [entry for entry in scene.audits("webhook.done") if entry["result"] == "delivered"][1:])
-    assert [event["data"]["items"][0]["failed_queue"] for event in scene.events("letter.parked")] == ["stray"]
-    scene.die(9, "later", "parked", at_ms=wall_ms() + 60_000)  # while nobody leads
-    async with scene.leading():
-        await soon(lambda: "later" in json.dumps(scene.events("letter.parked")))
-    assert "old" not in json.dumps(scene.events())
 
 
 async def test_the_next_leader_tells_what_came_meanwhile_and_nothing_again(scene: Scene) -> None:
@@ -226,19 +203,6 @@ async def test_a_task_that_was_told_is_not_told_again_though_the_next_leader_lea
     assert len(scene.events("redrive.finished")) == 1
 
 
-async def test_what_one_leader_could_not_send_the_next_one_sends(scene: Scene) -> None:
-    scene.receiver.status = 503
-    async with scene.leading() as metrics:
-        await soon(lambda: scene.audits("webhook.began"))
-        scene.die(1)
-        await soon(lambda: metrics.webhooks["failed"])
-    scene.receiver.status = 200
-    async with scene.leading() as metrics:
-        await soon(lambda: metrics.webhooks["delivered"])
-    assert len({post.headers["webhook-id"] for post in scene.receiver.posts}) == 1
-    assert [entry["result"] for entry in scene.audits("webhook.done")] == ["delivered"]
-
-
 async def test_words_that_no_router_signed_are_not_sent_on(scene: Scene) -> None:
     """Whoever may publish to the default exchange can write into the journal."""
     item = {"failed_queue": "q", "group": "g", "message": "click here"}
@@ -254,20 +218,6 @@ async def test_words_that_no_router_signed_are_not_sent_on(scene: Scene) -> None
     assert scene.receiver.posts == []
 
 
-async def test_an_index_that_is_made_anew_is_no_news(scene: Scene) -> None:
-    async with scene.leading():
-        await soon(lambda: scene.audits("webhook.began"))
-        scene.die(0, "stray", "parked", letters=5)
-        await soon(lambda: scene.events("letter.parked"))
-        scene.index.status = {"vhosts": {"/": {"state": "reading", "behind_ms": 9_000_000}}, "rebuilds": 1}
-        await asyncio.sleep(0.1)  # it is seen
-        scene.die(10, "stray", "parked", at_ms=wall_ms() - 60_000, letters=5)
-        scene.index.status = {"vhosts": {"/": CURRENT}, "rebuilds": 1}
-        scene.runner.states = {"busy": "open"}
-        await soon(lambda: scene.events("breaker.opened"))
-    assert [event["data"]["count"] for event in scene.events("letter.parked")] == [5]
-
-
 async def test_a_file_that_breaks_is_noted_and_what_was_in_force_stays(scene: Scene) -> None:
     async with scene.leading():
         await soon(lambda: scene.audits("webhook.began"))
@@ -279,16 +229,3 @@ async def test_a_file_that_breaks_is_noted_and_what_was_in_force_stays(scene: Sc
         await soon(lambda: scene.events("group.opened"))
         scene.write()
         await soon(lambda: not scene.readiness.notes())
-
-
-async def test_who_loses_the_vhost_tells_nothing_of_it_any_more(scene: Scene) -> None:
-    async with scene.leading() as metrics:
-        await soon(lambda: scene.audits("webhook.began"))
-        scene.receiver.status = 500
-        scene.die(1)
-        await soon(lambda: metrics.webhooks["failed"])
-        scene.runner.leadership.lose()
-        await soon(lambda: metrics.webhooks_waiting() == {"mine": 0})
-        scene.die(2, "other")
-        await asyncio.sleep(0.2)  # in which nothing is told
-        assert len(scene.receiver.posts) == 1

@@ -74,25 +74,6 @@ def test_an_inbox_that_is_not_delivered_is_subscribed_anew(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
-def test_an_attached_queue_that_is_not_delivered_is_subscribed_anew(
-    amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
-) -> None:
-    amqp.queue("mine")
-    router = start_router(ATTACHED, **behind)
-    pour(amqp, "mine", numbered(5), DEAD)
-    eventually(lambda: amqp.depth(PARKING) == 5)
-    line.swallow_deliveries("consume")
-    pour(amqp, "mine", numbered(50), DEAD)
-    eventually(lambda: router.ask("/readyz")[0] == 503 and "'mine'" in router.ask("/readyz")[1], within=15)
-    eventually(lambda: amqp.depth(PARKING) == 55, within=15)
-    router.await_ready()
-    assert router.metric(RESUBSCRIBED, queue="mine") == 1
-    assert router.metric(RESUBSCRIBED, queue=INBOX) == 0
-    assert "session.ended" not in router.output
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
 def test_where_that_does_not_help_the_connection_is_made_anew(
     amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
@@ -194,29 +175,3 @@ def comes_back(amqp: Client, body: str) -> None:
     """It is rejected once, and comes again by its way through a rung."""
     assert amqp.fail("shop").body == body.encode()
     assert amqp.take("shop", within=20).body == body.encode()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_a_session_begins_though_the_management_api_answers_nobody(
-    amqp: Client, vhost: Vhost, line: Proxy, behind: dict[str, str], start_router: Start
-) -> None:
-    """As where one node of a cluster is frozen: it asks that node. What was verified before is believed meanwhile."""
-    amqp.queue("shop", dead_letter_exchange=INBOX)
-    port = urlsplit(vhost.management_url).port
-    assert port
-    with Proxy(port) as api:
-        url = f"http://guest:guest@127.0.0.1:{api.port},127.0.0.1:{api.port}"
-        amqp.queue("mine")
-        attached = "attachments: [{queue: mine, dead-letter-exchanges: ''}]\n"
-        router = start_router(RETRIED + attached, **behind, MANAGEMENT_URL=url)
-        amqp.publish("first", key="shop")
-        comes_back(amqp, "first")
-        api.stall()
-        line.cut()
-        pour(amqp, INBOX, numbered(50), DEAD)
-        pour(amqp, "mine", numbered(20), DEAD)
-        eventually(lambda: amqp.depth(PARKING) == 70)
-        assert "own_queues.unconfirmed" in router.output
-        api.heal()
-        eventually(lambda: "own_queues.confirmed" in router.output, within=40)

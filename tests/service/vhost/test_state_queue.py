@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import psutil
 import pytest
 
-from dlx_router.service.vhost.state_queue import OBJECTS_S
 from tests.support.bulk import QUARANTINE
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -116,35 +114,6 @@ def test_junk_while_running_is_moved_and_nothing_is_interrupted(
     assert "session.ended" not in router.output
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_a_thousand_messages_of_junk_are_no_hindrance(start_router: Start, amqp: Client, env: dict[str, str]) -> None:
-    declare(start_router, amqp, env)
-    for number in range(1000):
-        amqp.publish(f"junk {number}", key=STATE)
-    router = start_router(POLICIES, **env)
-    eventually(lambda: leads(router))
-    for number in range(1000):
-        amqp.publish(f"more {number}", key=STATE)
-    eventually(lambda: is_settled(amqp, 2000), within=30)
-    assert leads(router)
-    assert router.output.count("state.quarantined") < 10, "a flood does not flood the log"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_junk_of_ten_mebibytes_is_moved_in_bounded_memory(
-    start_router: Start, amqp: Client, env: dict[str, str]
-) -> None:
-    declare(start_router, amqp, env)
-    for _ in range(12):
-        amqp.publish(b"x" * (10 << 20), key=STATE)
-    router = start_router(POLICIES, **env)
-    eventually(lambda: leads(router), within=30)
-    eventually(lambda: is_settled(amqp, 12), within=30)
-    assert psutil.Process(router.pid).memory_info().rss < 200 << 20
-
-
 def test_properties_that_a_client_library_cannot_read_stop_nothing(
     start_router: Start, amqp: Client, vhost: object, env: dict[str, str]
 ) -> None:
@@ -205,14 +174,6 @@ def test_a_deleted_state_queue_is_made_again_with_the_same_key(
     assert amqp.depth(QUARANTINE) == 0
 
 
-def test_a_purge_is_no_loss(start_router: Start, amqp: Client, env: dict[str, str]) -> None:
-    router = start_router(POLICIES, **env)
-    eventually(lambda: leads(router))
-    for _ in range(50):
-        amqp.channel.queue_purge(STATE)
-    assert consistently(lambda: leads(router), for_s=1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["leads"], indirect=True)
 @pytest.mark.usefixtures("newest")
@@ -236,27 +197,6 @@ def test_a_lost_leader_is_a_note_then_not_ready_and_is_taken_up_again(
         assert "does not answer as a router with the same key does" in router.ask("/readyz")[1]
         thief.connection.process_data_events()
     eventually(lambda: leads(router) and router.ask("/readyz")[0] == 200, within=10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("env", ["leads"], indirect=True)
-@pytest.mark.usefixtures("newest")
-def test_a_router_beside_a_leader_of_a_build_that_answers_no_hellos_stays_ready(
-    start_router: Start, amqp: Client, vhost: Vhost, env: dict[str, str]
-) -> None:
-    """A rolling update ends the older replica only once the newer one is ready."""
-    declare(start_router, amqp, env)
-    with Client(vhost.amqp_url) as older:
-        older.channel.basic_consume(STATE, lambda *_: None, auto_ack=True)
-        router = start_router(POLICIES, **env)
-        eventually(lambda: "nobody leads" in router.ask("/readyz")[1])
-
-        def is_ready() -> bool:
-            older.connection.process_data_events()
-            return router.ask("/readyz")[0] == 200
-
-        assert consistently(is_ready, for_s=OBJECTS_S + 5)
-    eventually(lambda: leads(router) and "nobody leads" not in router.ask("/readyz")[1], within=10)
 
 
 @pytest.mark.slow
