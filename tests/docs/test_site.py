@@ -33,7 +33,7 @@ def _pages(nav: Any) -> list[str]:
 
 def test_the_navigation_names_every_page_once() -> None:
     written = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
-    written -= {path for path in written if path.startswith("decisions/0")}  # their index names them: test_decisions
+    written -= {path for path in written if path.startswith("decisions/0")}  # their index names them
     named = _pages(CONFIG["nav"])
     assert sorted(named) == sorted(written | {*site_hooks.OUTSIDE.values()})
 

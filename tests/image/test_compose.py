@@ -1,7 +1,6 @@
 """docker-compose.yml as its first lines and README say: by its own commands, in a folder of its own.
 
-Where there is no Docker `docker compose` is tools/containers/compose, and Grafana's image is not to be had: what it
-reads is checked in tests/deploy/test_grafana.py.
+Where there is no Docker `docker compose` is tools/containers/compose, and Grafana's image is not to be had.
 """
 
 import json
