@@ -12,11 +12,8 @@ from typing import Any, Final
 from dlx_router.core.letter import FIRST_SERIAL, SERIALS_OF_A_CHANNEL
 from dlx_router.index import comments, rows
 from dlx_router.index.comments import Comment
-from dlx_router.index.counted import Counted
 from dlx_router.index.ids import Numbers
-from dlx_router.index.keys import Keys
 from dlx_router.index.rows import FINISHED, LYING, STATE_OF, Body, Event, Shared
-from dlx_router.index.shared_lines import SharedLines
 from dlx_router.journal.reading import Row
 from dlx_router.telemetry.wall_clock import wall_ms
 
@@ -29,16 +26,12 @@ _UPDATE: Final = (
     " first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ? WHERE number = ?"
 )
 _IDENTIFY: Final = "UPDATE letters SET serial = ?, copies = ? WHERE number = ?"
-_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)"
-_FATE: Final = (
-    "kind, source, reason, cause, attempts, redrives, tries, policy, revision, exchange, routing_key,"
-    " refused, redrive_id"
-)
+_STEP: Final = f"INSERT INTO steps VALUES ({', '.join('?' * 18)})"
 _FIND: Final = "INSERT INTO found (rowid, text) VALUES (?, ?)"
 _UNFIND: Final = "INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)"
 _KNOWN: Final = (
-    "SELECT id, queue, number, grp, place, state, text, shared, serial, copies, last_ms, redrives, attempts"
-    " FROM letters JOIN events ON letter = number WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number"
+    "SELECT id, queue, number, grp, place, state, text, serial, copies, last_ms, redrives, attempts"
+    " FROM letters JOIN events ON letter = number WHERE id IN (SELECT value FROM json_each(?)) ORDER BY number"
 )
 _ENDS: Final = frozenset({"discarded", "retired"})  # of this copy nothing else follows, whatever clocks say
 
@@ -52,20 +45,19 @@ class _Letter:
 
     __slots__ = (
         "before", "body", "comments", "copies", "found", "is_renamed", "line", "moment", "notes", "number", "own",
-        "serial", "shared", "steps", "text", "where",
+        "serial", "steps", "text", "where",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0913, PLR0917 - columns of the file, in their order
+    def __init__(
         self,
         number: int,
         before: tuple[int, int, str] | None = None,
         text: str | None = None,
-        shared: int | None = None,
         serial: int | None = None,
         copies: int = 0,
         moment: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
-        self.number, self.before, self.found, self.shared = number, before, text, shared
+        self.number, self.before, self.found = number, before, text
         self.serial, self.copies, self.is_renamed = serial, copies, False
         self.where: tuple[int, int, str] | None = before
         self.moment = moment
@@ -110,7 +102,7 @@ class _Letter:
 class _Fate:
     """What a transaction works out once for all letters whose events share a line."""
 
-    __slots__ = ("died", "group", "is_long", "is_sent", "number", "place", "queue", "shared", "state", "uses")
+    __slots__ = ("died", "group", "is_long", "place", "queue", "shared", "state")
 
     def __init__(self, vhost: str, shared: Shared, numbers: Numbers) -> None:
         member = shared.members.get
@@ -119,10 +111,8 @@ class _Fate:
         self.place = 0 if shared.place is None else numbers.place(vhost, *shared.place)
         self.state = None if shared.kind == _EDITED else rows.state_of(shared.members)  # None: it stays as it was
         self.died = member("arrival") == "inbox" and not member("redrive_id")  # else a task has it
-        self.is_sent = shared.kind == "redriven" and shared.step[-1] is not None  # what a task sent is counted
         self.group = 0  # of those whose error is not known, once there is one
         self.is_long = (shared.step[4] or 0) + (shared.step[6] or 0) > MAX_STEPS // 4
-        self.uses = self.number = 0  # in the file, once it is written
 
 
 class Letters:
@@ -132,9 +122,6 @@ class Letters:
         self._do = connection.execute
         self._many = connection.executemany
         self._numbers = numbers
-        self._keys = Keys(connection)
-        self._lines = SharedLines(connection)
-        self._fate_rows = Counted(connection, "fates", _FATE)
         self._asked: set[str] = set()
         self._letters: dict[tuple[str, int], dict[int | None, _Letter]] = {}  # by id and failed queue, and serial
         self._touched: dict[int, tuple[tuple[str, int], _Letter]] = {}  # by number
@@ -146,15 +133,13 @@ class Letters:
         """What the file says of letters that `take` will be given."""
         asked = {*letter_ids} - self._asked
         self._asked |= asked
-        numbers = json.dumps(self._keys.numbers([rows.key_of(letter_id) for letter_id in asked]))
-        for letter_id, queue, number, group, place, state, text, shared, serial, copies, *moment in self._do(
-            _KNOWN, (numbers,)
+        for letter_id, queue, number, group, place, state, text, serial, copies, *moment in self._do(
+            _KNOWN, (json.dumps([*asked]),)
         ):
-            if letter_id in asked:  # another one may have the same key
-                last_ms, redrives, attempts = moment
-                where, when = (group, place, state), (last_ms, redrives, attempts)
-                letter = _Letter(number, where, text, shared, serial, copies, when)
-                self._letters.setdefault((letter_id, queue), {})[serial] = letter
+            last_ms, redrives, attempts = moment
+            where, when = (group, place, state), (last_ms, redrives, attempts)
+            letter = _Letter(number, where, text, serial, copies, when)
+            self._letters.setdefault((letter_id, queue), {})[serial] = letter
 
     def take(self, vhost: str, event: Event, line: bytes | Row, signature: str) -> None:
         """An event about a letter, as the line or row that told it; no line: it was imported.
@@ -238,7 +223,6 @@ class Letters:
 
     def _keep_step(self, letter: _Letter, fate: _Fate, event: Event, step: str, signature: str) -> None:
         letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
-        fate.uses += 1
         if fate.is_long:
             self._long.append(letter.number)
 
@@ -259,7 +243,6 @@ class Letters:
         leased, is_long = event.shared._replace(step=rows.lease_step(event)), rows.times_leased(event) > MAX_STEPS // 4
         fate = self._fate(vhost, leased)
         letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
-        fate.uses += 1
         if is_long:
             self._long.append(letter.number)
 
@@ -324,7 +307,6 @@ class Letters:
             _INSERT,
             [(a.number, name, queue, *(a.where or ()), *a.own, a.serial, a.copies) for (name, queue), a in new],
         )
-        self._keys.add([(rows.key_of(name), letter.number) for (name, _), letter in new])
         self._many(_UPDATE, [(*(letter.where or ()), *letter.own, letter.number) for letter in old])
         renamed = [letter for letter in touched if letter.before is not None and letter.is_renamed]
         self._many(_IDENTIFY, [(letter.serial, letter.copies, letter.number) for letter in renamed])
@@ -337,8 +319,6 @@ class Letters:
             self._count(letter)
         for number in self._long:
             self._shorten(number)
-        self._lines.settle()
-        self._fate_rows.settle()
         self._clear()
 
     def _write_comments(self) -> None:
@@ -356,11 +336,8 @@ class Letters:
         )
 
     def _write_steps(self) -> None:
-        for fate in self._fates.values():
-            if fate.uses:
-                fate.number = self._fate_rows.use(fate.shared.step, fate.uses)
         steps = [
-            (letter.number, step, ts_ms, fate.number, due_ms, signature, fate.number if fate.is_sent else None)
+            (letter.number, step, ts_ms, *fate.shared.step, due_ms, signature)
             for _, letter in self._touched.values()
             for step, (ts_ms, fate, due_ms, signature) in letter.steps.items()
         ]
@@ -370,11 +347,9 @@ class Letters:
         other = [letter for letter in old if letter.searched != letter.found]
         self._many(_UNFIND, [(letter.number, letter.found) for letter in other])
         self._many(_FIND, [(letter.number, letter.searched) for letter in (*other, *new)])
-        self._lines.leave([letter.shared for letter in old if letter.shared is not None])
-        kept = self._lines.keep([letter.line for letter in (*old, *new)])
-        changed = [(*line, letter.searched, letter.number) for letter, line in zip(old, kept, strict=False)]
+        changed = [(*rows.kept(letter.line), letter.searched, letter.number) for letter in old]
         self._many("UPDATE events SET shared = ?, line = ?, text = ? WHERE letter = ?", changed)
-        added = [(letter.number, *line, letter.searched) for letter, line in zip(new, kept[len(old) :], strict=True)]
+        added = [(letter.number, *rows.kept(letter.line), letter.searched) for letter in new]
         self._many("INSERT INTO events VALUES (?, ?, ?, ?)", added)
 
     def _count(self, letter: _Letter) -> None:
@@ -386,13 +361,11 @@ class Letters:
 
     def _shorten(self, number: int) -> None:
         """A letter that is tried for ever has no journey for ever: the first step stays, and the newest."""
-        gone = self._do(
+        self._do(
             "DELETE FROM steps WHERE letter = ? AND step IN (SELECT step FROM steps WHERE letter = ?"
-            " ORDER BY ts_ms DESC LIMIT -1 OFFSET ?) AND ts_ms > (SELECT min(ts_ms) FROM steps WHERE letter = ?)"
-            " RETURNING fate",
+            " ORDER BY ts_ms DESC LIMIT -1 OFFSET ?) AND ts_ms > (SELECT min(ts_ms) FROM steps WHERE letter = ?)",
             (number, number, MAX_STEPS, number),
-        ).fetchall()
-        self._fate_rows.leave(fate for (fate,) in gone)
+        )
 
     def _clear(self) -> None:
         for cache in (self._asked, self._letters, self._touched, self._long, self._fates):
@@ -401,27 +374,18 @@ class Letters:
     def forget(self) -> None:
         """What was taken will never be written, and what is known of the file may be wrong."""
         self._clear()
-        self._keys.forget()
-        self._lines.forget()
-        self._fate_rows.forget()
 
     def delete(self, where: str, values: tuple[Any, ...]) -> int:
         """Take away the letters that fit, and all that hangs on them; → how many."""
         chosen = self._do(
-            "SELECT number, text, id, shared, grp, place, state FROM letters JOIN events ON letter = number"
-            f" WHERE {where}",
+            f"SELECT number, text, grp, place, state FROM letters JOIN events ON letter = number WHERE {where}",
             values,
         ).fetchall()
         numbers = [(row[0],) for row in chosen]
         self._many(_UNFIND, [row[:2] for row in chosen])
-        sql = "SELECT fate, count(*) FROM steps WHERE letter IN (SELECT value FROM json_each(?)) GROUP BY fate"
-        for fate, count in self._do(sql, (json.dumps([row[0] for row in chosen]),)).fetchall():
-            self._fate_rows.leave((fate,), count)
         self._many("DELETE FROM letters WHERE number = ?", numbers)
         for table in ("steps", "events", "bodies", "comments"):
             self._many(f"DELETE FROM {table} WHERE letter = ?", numbers)
-        self._keys.remove([(rows.key_of(row[2]), row[0]) for row in chosen])
-        self._lines.leave([row[3] for row in chosen if row[3] is not None])
         for row in chosen:
-            self._numbers.counts[row[4:]] -= 1
+            self._numbers.counts[row[2:]] -= 1
         return len(chosen)

@@ -11,15 +11,14 @@ FEW: Final = 20_000  # so many are sorted faster than they are looked for from t
 MAX_TERMS: Final = 16
 Sees = Callable[[str, str], bool]  # whether a vhost and its failed queue may be seen
 _SENT: Final = (
-    "CASE WHEN letters.state = 'redriven' THEN (SELECT fates.{0} FROM steps JOIN fates ON fates.number = fate"
-    " WHERE steps.letter = letters.number AND fates.kind = 'redriven' ORDER BY steps.ts_ms DESC LIMIT 1) END"
+    "CASE WHEN letters.state = 'redriven' THEN (SELECT steps.{0} FROM steps"
+    " WHERE steps.letter = letters.number AND steps.kind = 'redriven' ORDER BY steps.ts_ms DESC LIMIT 1) END"
     " AS sent_{0}"
 )
-_PLACES: Final = {"ts_ms": "steps.ts_ms", "event_id": "steps.step"}  # others are said of the fate
-_STEP_ORDER: Final = ", ".join(f"{_PLACES.get(column, f'fates.{column}')} DESC" for column in ORDER)
+_STEP_ORDER: Final = ", ".join(f"steps.{'step' if column == 'event_id' else column} DESC" for column in ORDER)
 _NEWEST: Final = (  # of the events that say what became of the letter: what `core.recovered.fate` asks for
-    "(SELECT json_array(fates.kind, steps.ts_ms, steps.due_ms) FROM steps JOIN fates ON fates.number = fate"
-    f" WHERE steps.letter = letters.number AND fates.kind NOT IN {SILENT!r} ORDER BY {_STEP_ORDER} LIMIT 1) AS newest"
+    "(SELECT json_array(steps.kind, steps.ts_ms, steps.due_ms) FROM steps"
+    f" WHERE steps.letter = letters.number AND steps.kind NOT IN {SILENT!r} ORDER BY {_STEP_ORDER} LIMIT 1) AS newest"
 )
 LETTER: Final = (
     'letters.number, letters.id, queues.vhost, queues.name AS failed_queue, groups.id AS "group", letters.state,'

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.index import schema, sent, telling
-from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
-from dlx_router.index.rows import LYING, key_of
+from dlx_router.index.rows import LYING
 from dlx_router.index.shown import group_told, letter_told, resting_since, whole_letter
 from dlx_router.telemetry.wall_clock import wall_ms
 
@@ -80,8 +79,8 @@ class Reader:
         with self._asking() as ask:
             rows = ask(
                 "SELECT letters.number, vhost, name, serial FROM letters JOIN queues ON queues.number = queue"
-                f" WHERE letters.number IN ({SOUGHT}) AND letters.id = :id",
-                {"key": key_of(letter_id), "id": letter_id},
+                " WHERE letters.id = ?",
+                (letter_id,),
             ).fetchall()
         numbers = [row["number"] for row in rows if _tag(row["vhost"], row["name"], row["serial"]) == tag]
         return int(number) if int(number) in numbers else max(numbers, default=None)
@@ -93,9 +92,8 @@ class Reader:
         """
         with self._asking() as ask:
             rows = ask(
-                f"SELECT {LETTER} FROM letters{JOINS} WHERE letters.number IN ({SOUGHT}) AND letters.id = :id"
-                " ORDER BY letters.number",
-                {"key": key_of(letter_id), "id": letter_id},
+                f"SELECT {LETTER} FROM letters{JOINS} WHERE letters.id = ? ORDER BY letters.number",
+                (letter_id,),
             ).fetchall()
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
             wanted = [row for row in seen if failed_queue in {None, row["failed_queue"]}]

@@ -4,8 +4,8 @@ import base64
 import binascii
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.bounded import MIB, Remembered
@@ -43,11 +43,11 @@ NOTES: Final = "\n\x1f"
 what people noted: a newer event replaces only the former."""
 _BODY_CHARS: Final = 2048
 _HALF: Final = 1 << 63
-_MASK: Final = (1 << 64) - 1
 _SEARCHED_PROPS: Final = ("message_id", "correlation_id", "type", "app_id", "reply_to")
 
 
 _SHARED_BYTES: Final = 4096
+_MOST_SHARED: Final = 1 << 15
 _NOTHING: Final[Mapping[str, Any]] = {}
 _HEAD: Final = re.compile(rb'\{"v":[012],"event_id":"[\w-]+","id":"(\w+)",(?="kind":)')
 _OWN_NAMES: Final = """v event_id id serial possible_copy ts_ms draw due_ms first_death_ms last_death_ms props digest
@@ -307,14 +307,6 @@ def body_of(event: Mapping[str, Any], props: Mapping[str, Any]) -> Body | None:
     return Body(named(mode), named(sha) or None, named(kind) or None, content)
 
 
-def key_of(letter_id: str) -> int:
-    """A letter id as a number of 64 bits, by which it is looked for; other ids may have the same."""
-    try:
-        return (int(letter_id[-16:], 16) & _MASK) - _HALF
-    except ValueError:
-        return int.from_bytes(blake2b(letter_id.encode(), digest_size=8).digest()) - _HALF
-
-
 def whole(value: Any) -> int:  # noqa: ANN401 - a journal may have been written by anybody
     """A number as SQLite can keep it; 0 for none. Raises TypeError, ValueError, OverflowError."""
     number = value if type(value) is int else int(value or 0)
@@ -366,17 +358,23 @@ def _keys(event: Mapping[str, Any]) -> Iterator[str]:
     yield event.get("detail") or ""
 
 
-def written(line: bytes | Row | None) -> bytes | None:
-    """The line of an event as it is kept: of a row only now, because the newest of a letter's rows is enough."""
-    return without_body(line.line(), line.more) if isinstance(line, Row) else line
+def kept(line: bytes | Row | None) -> tuple[bytes | None, bytes | None]:
+    """An event as the file keeps it, without a body: what rows share, compressed, and the row; or none and a line.
+
+    Each letter has what it shares with others for itself, so a long one is not kept: no router writes such.
+    """
+    if not isinstance(line, Row):
+        return None, line
+    if len(line.shared.line) > _MOST_SHARED:
+        return None, None
+    text = line.text
+    if "body" in line.more:
+        *values, more = line.values
+        text = encode([*values, {name: member for name, member in more.items() if name != "body"}]).encode()
+    return _COMPRESSED[line.shared.line], text
 
 
-def short(row: Row) -> bytes:
-    """The row as it is kept beside what it shares."""
-    if "body" not in row.more:
-        return row.text
-    *values, more = row.values
-    return encode([*values, {name: member for name, member in more.items() if name != "body"}]).encode()
+_COMPRESSED: Final = Remembered(zlib.compress, most=2048, most_bytes=4 * MIB)
 
 
 def without_body(line: bytes, own: Mapping[str, Any]) -> bytes:

@@ -9,10 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dlx_router.index.rows import key_of
-
 APPLICATION_ID: Final = 0x646C7872  # "dlxr"
-VERSION: Final = 8  # another layout is made anew from the journal
+VERSION: Final = 9  # another layout is made anew from the journal
 MERGED: Final = 8  # segments of `found` on one level become one: fewer would be written again and again
 FILE_NAME: Final = "index.sqlite"
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -42,17 +40,12 @@ CREATE TABLE letters (number INTEGER PRIMARY KEY, id TEXT NOT NULL, queue INTEGE
     attempts INTEGER, redrives INTEGER, first_ms INTEGER, last_ms INTEGER, due_ms INTEGER, size INTEGER,
     message_id TEXT, serial INTEGER, copies INTEGER NOT NULL);
 CREATE INDEX letters_group ON letters (grp, state);
-CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, fate INTEGER NOT NULL, due_ms INTEGER,
-    signature TEXT NOT NULL, sent INTEGER, PRIMARY KEY (letter, step)) WITHOUT ROWID;
-CREATE INDEX steps_sent ON steps (sent) WHERE sent IS NOT NULL;
-CREATE TABLE fates (number INTEGER PRIMARY KEY, kind TEXT, source TEXT, reason TEXT, cause TEXT, attempts INTEGER,
-    redrives INTEGER, tries INTEGER, policy TEXT, revision TEXT, exchange TEXT, routing_key TEXT, refused TEXT,
-    redrive_id TEXT, uses INTEGER NOT NULL);
-CREATE INDEX fates_task ON fates (redrive_id) WHERE redrive_id IS NOT NULL;
-CREATE TABLE keys (key INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (key, letter)) WITHOUT ROWID;
-CREATE TABLE new_keys (key INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (key, letter)) WITHOUT ROWID;
-CREATE TABLE shared (number INTEGER PRIMARY KEY, line BLOB NOT NULL, uses INTEGER NOT NULL);
-CREATE TABLE events (letter INTEGER PRIMARY KEY, shared INTEGER, line BLOB, text TEXT NOT NULL);
+CREATE INDEX letters_id ON letters (id);
+CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, kind TEXT, source TEXT, reason TEXT, cause TEXT,
+    attempts INTEGER, redrives INTEGER, tries INTEGER, policy TEXT, revision TEXT, exchange TEXT, routing_key TEXT,
+    refused TEXT, redrive_id TEXT, due_ms INTEGER, signature TEXT NOT NULL, PRIMARY KEY (letter, step)) WITHOUT ROWID;
+CREATE INDEX steps_task ON steps (redrive_id, kind) WHERE redrive_id IS NOT NULL;
+CREATE TABLE events (letter INTEGER PRIMARY KEY, shared BLOB, line BLOB, text TEXT NOT NULL);
 CREATE TABLE bodies (letter INTEGER PRIMARY KEY, mode TEXT, sha256 TEXT, content_type TEXT, body BLOB);
 CREATE TABLE comments (event_id TEXT PRIMARY KEY, letter INTEGER NOT NULL, ts_ms INTEGER, actor TEXT, text TEXT);
 CREATE INDEX comments_letter ON comments (letter);
@@ -104,7 +97,6 @@ def open_reader(path: Path) -> sqlite3.Connection:
     """The index for reading, from any thread but one at a time. sqlite3.Error where there is none."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False, timeout=5)
     connection.row_factory = sqlite3.Row
-    connection.create_function("key_of", 1, key_of, deterministic=True)
     return connection
 
 

@@ -6,10 +6,8 @@ from typing import Final
 
 DEAD: Final = ("dead_lettered", "parked", "quarantined")  # as a canary's letters come back
 _COPIES: Final = (  # of a letter, in whichever failed queues
-    "SELECT copy.number FROM letters AS one JOIN letters AS copy ON copy.id = one.id AND copy.number IN"
-    " (SELECT letter FROM keys WHERE key = key_of(one.id)"
-    " UNION ALL SELECT letter FROM new_keys WHERE key = key_of(one.id))"
-    " WHERE one.number = sent.letter AND copy.serial IS one.serial"
+    "SELECT copy.number FROM letters AS one JOIN letters AS copy ON copy.id = one.id AND copy.serial IS one.serial"
+    " WHERE one.number = sent.letter"
 )
 
 
@@ -20,11 +18,11 @@ def came_back(ask: Callable[..., sqlite3.Cursor], tasks: Sequence[str], *, elsew
     """
     same = f"died.letter IN ({_COPIES})" if elsewhere else "died.letter = sent.letter"
     again = (
-        "SELECT 1 FROM steps AS died JOIN fates AS how ON how.number = died.fate"
-        f" WHERE {same} AND died.ts_ms >= sent.ts_ms AND how.kind IN {DEAD!r} AND how.redrive_id IS NULL"
+        f"SELECT 1 FROM steps AS died WHERE {same} AND died.ts_ms >= sent.ts_ms AND died.kind IN {DEAD!r}"
+        " AND died.redrive_id IS NULL"
     )
     sql = (
-        "SELECT task.redrive_id AS task, count(*) AS n FROM fates AS task JOIN steps AS sent ON sent.sent = task.number"
-        f" WHERE task.redrive_id IN ({', '.join('?' * len(tasks))}) AND EXISTS ({again}) GROUP BY 1"
+        "SELECT sent.redrive_id AS task, count(*) AS n FROM steps AS sent WHERE sent.kind = 'redriven'"
+        f" AND sent.redrive_id IN ({', '.join('?' * len(tasks))}) AND EXISTS ({again}) GROUP BY 1"
     )
     return {row["task"]: row["n"] for row in ask(sql, tuple(tasks)).fetchall()}

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,12 +16,8 @@ from dlx_router.journal.reading import event_of
 _PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 _JOURNEY: Final = (
     "SELECT ts_ms, kind, source, reason, cause, attempts, redrives, tries, due_ms, policy, revision, exchange,"
-    " routing_key, refused, redrive_id, signature FROM steps JOIN fates ON fates.number = fate WHERE letter = ?"
+    " routing_key, refused, redrive_id, signature FROM steps WHERE letter = ?"
     " ORDER BY ts_ms, kind != 'released'"
-)
-_EVENT: Final = (
-    "SELECT events.line, shared.line AS shared FROM events LEFT JOIN shared ON shared.number = events.shared"
-    " WHERE letter = ?"
 )
 FIRST: Final = 5  # of a failed queue: one that was sent back and rests again would hide those behind it
 _RESTING: Final = (  # by index alone: of each group in a state, the letter that was known first
@@ -73,7 +70,7 @@ def whole_letter(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[s
     """The same, with its journey, its newest event, and what is kept of its body."""
     number = (row["number"],)
     steps = ask(_JOURNEY, number).fetchall()
-    line = ask(_EVENT, number).fetchone()
+    line = ask("SELECT shared, line FROM events WHERE letter = ?", number).fetchone()
     body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
     letter, journey = letter_told(row), [dict(step) for step in steps]
     return {
@@ -90,7 +87,7 @@ def _event(shared: bytes | None, line: bytes | None) -> dict[str, Any] | None:
     """The event as the journal told it; None: the letter was imported."""
     if line is None:
         return None
-    event: dict[str, Any] | None = event_of(shared, line) if shared is not None else json.loads(line)
+    event: dict[str, Any] | None = event_of(zlib.decompress(shared), line) if shared is not None else json.loads(line)
     return event
 
 

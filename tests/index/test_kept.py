@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlx_router.index import keys, letters
+from dlx_router.index import letters
 from dlx_router.index.queries import Wanted
 from dlx_router.index.reader import Reader
 from dlx_router.index.schema import open_writer
@@ -40,24 +39,14 @@ def message(*events: tuple[int, str, str], at: int = 0, **own: Any) -> bytes:
     return batch.body
 
 
-def counted(file: Path, table: str = "shared", by: str = "events.shared") -> tuple[dict[int, int], Counter[int]]:
-    """By number: how often each is said to be used, and how often it is."""
-    others, _, column = by.partition(".")
-    with sqlite3.connect(file) as connection:
-        uses = dict(connection.execute(f"SELECT number, uses FROM {table}").fetchall())
-        used = connection.execute(f"SELECT {column} FROM {others} WHERE {column} IS NOT NULL").fetchall()
-    return uses, Counter([number for (number,) in used])
-
-
 def ids(file: Path) -> set[int]:
     page = Reader(file).letters(EVERY, EVERYTHING, limit=1000, before=None)
     return {int(row["id"], 16) for row in page}
 
 
-def test_what_letters_share_is_kept_once_and_read_as_the_event(store: Store, file: Path) -> None:
+def test_what_letters_share_is_read_as_the_event_of_each(store: Store, file: Path) -> None:
     run = message(*((number, "parked", "orders") for number in range(9)), props=props(message_id=b"m"), draw=0.5)
     store.apply("/", [Message(0, run, version=2)])
-    assert [*counted(file)[0].values()] == [9]
     for number, line in enumerate(lines(run)):
         (row,) = Reader(file).letter(f"{number:032x}", EVERYTHING)
         assert row["event"] == json.loads(line)
@@ -72,10 +61,12 @@ def test_a_kept_row_has_no_body_which_stands_elsewhere(store: Store, file: Path)
     assert (row["event"], row["stored"][3]) == (whole, b"abc")
 
 
-def test_what_only_one_letter_says_is_not_kept_for_others(store: Store, file: Path) -> None:
-    store.apply("/", [Message(0, message((1, "parked", "orders.4711"), (2, "parked", "orders.4712")), version=2)])
-    assert counted(file)[0] == {}
-    assert Reader(file).letter(f"{1:032x}", EVERYTHING)[0]["event"]["failed_queue"] == "orders.4711"
+def test_what_others_share_is_kept_for_none_where_it_is_long(store: Store, file: Path) -> None:
+    """A message of 1 MB would take 10 GB of the file."""
+    shared = b'{"v":1,"kind":"parked","failed_queue":"q","deaths":[],"body_mode":"none","x":"%s"}\n' % (b"x" * 40_000)
+    rows = b"".join(b'[0,"a%d","b",1,null,1,1,1,1,[],{}]\n' % number for number in range(9))
+    assert store.apply("/", [Message(0, packed(shared + rows), version=2)]) == 9
+    assert Reader(file).letter("a1", EVERYTHING)[0]["event"] is None
 
 
 steps = st.lists(
@@ -99,15 +90,13 @@ steps = st.lists(
 
 @given(steps)
 @settings(max_examples=60, deadline=None)
-def test_uses_are_counted_and_letters_are_found_whatever_comes_and_goes(
+def test_letters_are_found_and_nothing_of_others_stays_whatever_comes_and_goes(
     tmp_path_factory: pytest.TempPathFactory, done: list[tuple[str, Any]]
 ) -> None:
-    """A line that is counted too often would stay for ever; one too seldom would be missing."""
     file = tmp_path_factory.mktemp("kept") / "index.sqlite"
     writer = Store(open_writer(file, max_bytes=1 << 30))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "MOST_NEW", 5)  # so that keys move from table to table
-        patch.setattr(letters, "MAX_STEPS", 2)  # and journeys are shortened
+        patch.setattr(letters, "MAX_STEPS", 2)  # so that journeys are shortened
         for at, (what, how) in enumerate(done):
             match what:
                 case "apply":
@@ -122,13 +111,10 @@ def test_uses_are_counted_and_letters_are_found_whatever_comes_and_goes(
                     writer.close()
                     writer = Store(open_writer(file, max_bytes=1 << 30))
     writer.close()
-    for table, by in (("shared", "events.shared"), ("fates", "steps.fate")):
-        uses, used = counted(file, table, by)
-        assert uses == dict(used)
     with sqlite3.connect(file) as connection:
-        asked = "SELECT letter FROM keys UNION ALL SELECT letter FROM new_keys ORDER BY 1"
-        there = "SELECT number FROM letters ORDER BY 1"
-        assert connection.execute(asked).fetchall() == connection.execute(there).fetchall()
+        there = set(connection.execute("SELECT number FROM letters"))
+        for table in ("steps", "events"):
+            assert set(connection.execute(f"SELECT DISTINCT letter FROM {table}")) == there
     for number in ids(file):
         page = Reader(file).letter(f"{number:032x}", EVERYTHING)
         assert all(entry["event"]["id"] == f"{number:032x}" for entry in page)
