@@ -20,7 +20,7 @@ class Native:
         parts = urlsplit(vhost.amqp_url)
         self._connection = utils.BlockingConnection(
             f"amqp://{parts.username or 'guest'}:{parts.password or 'guest'}@{parts.hostname}:{parts.port}",
-            timeout=10, allowed_mechs="PLAIN", virtual_host=f"vhost:{vhost.name}",
+            timeout=120, allowed_mechs="PLAIN", virtual_host=f"vhost:{vhost.name}",
         )  # fmt: skip
 
     def __enter__(self) -> Self:
@@ -39,7 +39,7 @@ class Native:
     def take(self, queue: str) -> Any:
         """The next message, accepted."""
         receiver = self._connection.create_receiver(_address(queue), credit=1)
-        message = receiver.receive(timeout=60)
+        message = receiver.receive(timeout=120)
         message.body = bytes(message.body)  # it is a view of memory that the library uses again
         receiver.accept()
         receiver.close()

@@ -17,7 +17,7 @@ import pika
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.exceptions import AMQPError
 
-from tools.chaos.accounting import ALL, BROKEN, CONSUMER, FLAKY, LAST, Books, body_of, way_of
+from tools.chaos.accounting import ALL, BROKEN, CONSUMER, FLAKY, HOSTILE, LAST, Books, body_of, way_of
 
 AGAIN_S: Final = 0.3
 TICK_S: Final = 0.02
@@ -25,6 +25,7 @@ WINDOW: Final = 1500
 BURST: Final = 3
 PREFETCH: Final = 500
 HEARTBEAT_S: Final = 30
+RECORD: Final = "dlx-router"
 
 Take = Callable[[Any, Any, Any, bytes], None]  # channel, method, properties, body
 
@@ -240,7 +241,9 @@ class Load:
 
     def _find(self, place: str) -> Take:
         def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            letter_id = (properties.headers or {}).get("dlx-router-id", "")
+            headers = properties.headers or {}
+            key = RECORD if body.startswith(HOSTILE.encode()) else "dlx-router-id"  # equal messages share an id
+            letter_id = str(headers.get(key) or "")
             self.books.find(place, body, letter_id, redelivered=method.redelivered)
             channel.basic_ack(method.delivery_tag)
 

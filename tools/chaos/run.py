@@ -152,6 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 package=package,
             )
             report = run(plan, folder)
+            print("\n".join(report.broken) or "every law holds", flush=True)
             cluster = _on_a_cluster(plan, given.cluster, folder) if given.cluster else None
             _write(report, cluster, folder, page=given.page and not given.mutant)
     except (BrokerError, SceneError) as error:
