@@ -76,6 +76,17 @@ def asked(router: Router, vhost: Vhost, read: str, queue: str = "odd") -> httpx.
     return eventually(answered, within=30)
 
 
+def refused(router: Router, vhost: Vhost, read: str) -> str:
+    """Status and text of a read; of a task, once it has stopped, 409 and why."""
+    answer = asked(router, vhost, read)
+    if answer.status_code != 201:
+        return f"{answer.status_code} {answer.text}"
+    where = f"http://127.0.0.1:{router.port}/api/v1/tasks/{answer.json()['id']}"
+    ask = partial(httpx.get, where, params={"vhost": vhost.name}, timeout=120, trust_env=False, verify=NO_TLS)
+    eventually(lambda: ask().json()["state"] == "stopped", within=60)
+    return f"409 {ask().json()['why']}"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_read_consumes_a_queue_that_would_be_deleted(
     kind: str, vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
@@ -140,12 +151,17 @@ def test_failed_reads_do_not_use_up_the_delivery_limit(
         pour(amqp, "odd", map(str, range(30)), headers=DIED)
         router = start_router(POLICIES, INDEX_PATH=str(tmp_path / "index.db"))
         native.publish("odd", [{"properties": {"id": UUID}, "body": b"poison"}])
+        if not vhost.broker.version.startswith("4.3"):  # there each look would count, so it is refused
+            for _ in range(3):
+                assert "counts" in refused(router, vhost, read)
+            assert amqp.depth("odd") == 31
+            return
         first = asked(router, vhost, read)
         if read == "dry run":
             assert first.status_code == 201, first.text
             eventually(lambda: router.metric("unreadable_total") == 1, within=60)
             where = f"http://127.0.0.1:{router.port}/api/v1/tasks/{first.json()['id']}"
-            ask = partial(httpx.get, where, params={"vhost": vhost.name}, trust_env=False, verify=NO_TLS)
+            ask = partial(httpx.get, where, params={"vhost": vhost.name}, timeout=120, trust_env=False, verify=NO_TLS)
             eventually(lambda: ask().json()["state"] == "done", within=60)
         else:
             assert first.status_code == 409, first.text
@@ -174,18 +190,8 @@ def test_no_queue_is_read_whose_first_message_is_near_its_limit(
     pour(amqp, "odd", ["1"], headers=DIED)
     router = start_router(POLICIES, INDEX_PATH=str(tmp_path / "index.db"))
     why = "failed deliver" if vhost.broker.version.startswith("4.3") else "counts"
-
-    def refused() -> str:
-        answer = asked(router, vhost, read)
-        if answer.status_code != 201:
-            return f"{answer.status_code} {answer.text}"
-        where = f"http://127.0.0.1:{router.port}/api/v1/tasks/{answer.json()['id']}"
-        ask = partial(httpx.get, where, params={"vhost": vhost.name}, trust_env=False, verify=NO_TLS)
-        eventually(lambda: ask().json()["state"] == "stopped", within=30)
-        return f"409 {ask().json()['why']}"
-
     for _ in range(8):
-        text = refused()
+        text = refused(router, vhost, read)
         assert text.startswith("409") or '"not_sampled":"' in text, text
         assert why in text
     eventually(lambda: amqp.depth("odd") == 2, within=20)
