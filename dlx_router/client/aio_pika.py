@@ -6,31 +6,25 @@ queue = declare_errors(await channel.get_queue("orders.new"))
 
 It covers `async with message.process()`, `message.reject()` and `message.nack(requeue=False)` where an exception is
 being handled, and a callback that an exception leaves before its message was settled.
-
-Importing this module has aio-pika's queues hand out messages that know their queue, as `dlx_router.client` does for
-their bytes: import it before messages come.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar, cast
 
-import aio_pika.queue
-import aio_pika.robust_queue
+from aio_pika import IncomingMessage
 from aio_pika.abc import AbstractIncomingMessage, AbstractQueue
 from aio_pika.tools import ensure_awaitable
-from aiormq.abc import DeliveredMessage
 
-from dlx_router.client.asynchronous import Received, dead
+from dlx_router.client.asynchronous import dead
 from dlx_router.client.declaration import PREFIX, NotAcked, NotDeclared
 from dlx_router.client.handlers import REASON, WITHIN_S, Redact, Settings, in_flight, not_acked, not_declared
 
 Callback = Callable[[AbstractIncomingMessage], Any]
 AnyQueue = TypeVar("AnyQueue", bound=AbstractQueue)
-_settings: Final[WeakKeyDictionary[AbstractQueue, Settings]] = WeakKeyDictionary()
 
 
 def declare_errors(
@@ -41,26 +35,92 @@ def declare_errors(
     prefix: str = PREFIX,
     within: float = WITHIN_S,
 ) -> AnyQueue:
-    """The same queue; from now on errors of its messages are declared. See `Settings` for what can be said."""
-    _settings[queue] = Settings(reason=reason, redact=redact, prefix=prefix, within=within)
-    return queue
+    """The queue to take messages from: their errors are declared. See `Settings` for what can be said."""
+    settings = Settings(reason=reason, redact=redact, prefix=prefix, within=within)
+    return cast("AnyQueue", DeclaringQueue(queue, settings))
 
 
-class Delivery(Received):
-    """A message that knows its queue, and whether its errors are declared."""
+class DeclaringQueue:
+    """A queue whose messages know it; all else is as aio-pika's."""
 
-    __slots__ = ("before", "came_from", "ended_by", "settings")
+    def __init__(self, queue: AbstractQueue, settings: Settings) -> None:
+        self._queue, self._settings = queue, settings
 
-    def __init__(self, message: DeliveredMessage, no_ack: bool = False) -> None:
-        super().__init__(message, no_ack)
-        self.came_from: str | None = None
-        self.settings: Settings | None = None
-        self.before: BaseException | None = None  # what was being handled when it came
-        self.ended_by: tuple[BaseException | None] | None = None  # where somebody knows better than `in_flight`
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
 
-    def taken_from(self, queue: AbstractQueue) -> None:
-        """Known as soon as it is handed out."""
-        self.came_from, self.settings, self.before = queue.name, _settings.get(queue), sys.exc_info()[1]
+    async def consume(self, callback: Callback, *args: Any, **kwargs: Any) -> Any:
+        """As aio-pika's, with its callback watched."""
+        handle = ensure_awaitable(callback)
+
+        async def take(message: AbstractIncomingMessage) -> object:
+            delivery = self._delivery(message)
+            try:
+                return await handle(delivery)
+            except Exception as error:
+                await delivery.declared(error)
+                raise
+
+        return await self._queue.consume(take, *args, **kwargs)
+
+    async def get(self, *args: Any, **kwargs: Any) -> Delivery | None:
+        """As aio-pika's."""
+        message = await self._queue.get(*args, **kwargs)
+        return None if message is None else self._delivery(message)
+
+    def iterator(self, **kwargs: Any) -> _Iterator:
+        """As aio-pika's."""
+        return _Iterator(self._queue.iterator(**kwargs), self._delivery)
+
+    __aiter__ = iterator
+
+    def _delivery(self, message: AbstractIncomingMessage) -> Delivery:
+        return Delivery(message, self._settings, self._queue.name)
+
+
+class _Iterator:
+    """An iterator of aio-pika's; its messages know their queue, and what was being handled when they were given."""
+
+    def __init__(self, iterator: Any, delivery: Callable[[AbstractIncomingMessage], Delivery]) -> None:
+        self._iterator, self._delivery = iterator, delivery
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._iterator, name)
+
+    def __aiter__(self) -> _Iterator:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        return self._delivery(await self._iterator.__anext__())
+
+    async def __aenter__(self) -> _Iterator:  # noqa: PYI034 - Self came with Python 3.11
+        await self._iterator.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._iterator.__aexit__(kind, error, trace)
+
+
+class Delivery(IncomingMessage):
+    """A copy of a message that was taken, to be settled in its place: its errors are declared."""
+
+    __slots__ = ("_before", "_came_from", "_ended_by", "_settings")
+
+    def __init__(self, message: AbstractIncomingMessage, settings: Settings, queue: str | None) -> None:
+        for kind in IncomingMessage.__mro__:
+            for name in vars(kind).get("__slots__", ()):
+                slot = f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+                if hasattr(message, slot):
+                    object.__setattr__(self, slot, getattr(message, slot))
+        self._came_from, self._settings = queue, settings
+        self._before = sys.exc_info()[1]  # what is being handled when it is given out
+        self._ended_by: tuple[BaseException | None] | None = None
+
+    def ended_by(self, error: BaseException | None) -> None:
+        """Why it is going to be rejected, where somebody knows better than `in_flight`; None: for no error."""
+        self._ended_by = (error,)
 
     async def reject(self, requeue: bool = False) -> None:
         """As aio-pika's; declared instead where an exception is why."""
@@ -73,72 +133,21 @@ class Delivery(Received):
             await super().nack(multiple=multiple, requeue=requeue)
 
     def _error(self) -> BaseException | None:
-        return in_flight(self.before) if self.ended_by is None else self.ended_by[0]
+        return in_flight(self._before) if self._ended_by is None else self._ended_by[0]
 
     async def declared(self, error: BaseException | None) -> bool:
         """Its death is declared with this error, and it is acked; else it is as it was."""
-        settings = self.settings
-        if settings is None or error is None or self.processed:
+        settings = self._settings
+        if error is None or self.processed:
             return False
         try:
             await dead(
-                self, settings.reason, error=settings.told_of(error), queue=self.came_from, prefix=settings.prefix,
+                self, settings.reason, error=settings.told_of(error), queue=self._came_from, prefix=settings.prefix,
                 within=settings.within,
             )  # fmt: skip
         except NotAcked as failure:
-            not_acked(self.came_from, failure)
+            not_acked(self._came_from, failure)
         except NotDeclared as failure:
-            not_declared(self.came_from, failure)
+            not_declared(self._came_from, failure)
             return False
         return True
-
-
-def _watched(queue: AbstractQueue, callback: Callback) -> Callable[[AbstractIncomingMessage], Awaitable[Any]]:
-    handle = ensure_awaitable(callback)
-
-    async def take(message: AbstractIncomingMessage) -> object:
-        if not isinstance(message, Delivery):
-            return await handle(message)
-        message.taken_from(queue)
-        try:
-            return await handle(message)
-        except Exception as error:
-            await message.declared(error)
-            raise
-
-    return take
-
-
-_consume, _get = aio_pika.queue.Queue.consume, aio_pika.queue.Queue.get
-
-
-async def _consume_watched(self: aio_pika.queue.Queue, callback: Callback, *args: Any, **kwargs: Any) -> str:
-    return await _consume(self, _watched(self, callback), *args, **kwargs)
-
-
-async def _get_watched(self: aio_pika.queue.Queue, *args: Any, **kwargs: Any) -> Any:
-    message = await _get(self, *args, **kwargs)
-    if isinstance(message, Delivery):
-        message.taken_from(self)
-    return message
-
-
-def _watch_iterator(kind: Any) -> None:
-    """What whoever iterates is handling is older than the message, which came to a task of aio-pika's."""
-    following = kind.__anext__
-
-    async def following_watched(self: Any) -> Any:
-        message = await following(self)
-        if isinstance(message, Delivery):
-            message.before = sys.exc_info()[1]
-        return message
-
-    kind.__anext__ = following_watched
-
-
-aio_pika.queue.IncomingMessage = Delivery  # type: ignore[attr-defined]  # what queues hand out
-aio_pika.queue.Queue.consume = _consume_watched  # type: ignore[method-assign]  # as above
-aio_pika.queue.Queue.get = _get_watched  # type: ignore[method-assign]  # as above
-for _kind in (aio_pika.queue.QueueIterator, aio_pika.robust_queue.RobustQueueIterator):
-    if "__anext__" in vars(_kind):  # the robust one has its own, or it inherits it, by version
-        _watch_iterator(_kind)

@@ -7,9 +7,6 @@ declare_errors(app)
 Celery rejects a task that failed where `task_acks_late` is on and `task_acks_on_failure_or_timeout` is off, and where
 the task raises `Reject(error, requeue=False)`. By default it acks, failed or not, and that stays so. Its retries are
 messages of their own and no deaths. The worker's main process declares, by a connection of its own.
-
-Importing this module has py-amqp keep the bytes of the properties that it reads, for exact copies: import it where the
-app is made.
 """
 
 from __future__ import annotations
@@ -21,16 +18,14 @@ from threading import Lock
 from typing import Any, Final
 
 import amqp
-from amqp.basic_message import Message as AmqpMessage
+from amqp.serialization import dumps, loads
 from billiard.einfo import ExceptionWithTraceback
 from celery import Celery
 from celery.exceptions import Reject
 from kombu.transport import pyamqp
 from kombu.utils.imports import symbol_by_name
 
-from dlx_router.client import exact
 from dlx_router.client.declaration import (
-    HEADER,
     PREFIX,
     Delivered,
     InexactHeader,
@@ -38,33 +33,14 @@ from dlx_router.client.declaration import (
     Undeliverable,
     Words,
     header,
-    is_kept,
+    kept,
     require_room,
 )
+from dlx_router.client.exact import bytes_or_text, require_exact
 from dlx_router.client.handlers import REASON, WITHIN_S, Redact, Settings, not_declared
 
-_WIRE: Final = "_dlx_router_wire"
 _LOST: Final = pyamqp.Transport.recoverable_connection_errors
 _EXACT: Final = frozenset({"utf-8", "ascii", "iso8859-1"})  # what py-amqp decodes by these is the same bytes again
-_read_properties = AmqpMessage._load_properties  # noqa: SLF001 - as its subclass would
-
-
-def _load_properties(self: AmqpMessage, class_id: int, buf: bytes, offset: int) -> int:
-    """What py-amqp reads, and the bytes that it read."""
-    setattr(self, _WIRE, bytes(buf[offset:]))
-    return int(_read_properties(self, class_id, buf, offset))
-
-
-class _Received(pyamqp.Message):  # type: ignore[misc]  # an extra
-    """A message that has the bytes of its properties with it."""
-
-    def __init__(self, msg: AmqpMessage, channel: pyamqp.Channel | None = None, **kwargs: Any) -> None:
-        super().__init__(msg, channel=channel, **kwargs)
-        self.dlx_router_wire: bytes | None = getattr(msg, _WIRE, None)
-
-
-AmqpMessage._load_properties = _load_properties  # noqa: SLF001 - as above
-pyamqp.Channel.Message = _Received
 
 
 def declare_errors(
@@ -139,11 +115,8 @@ class _Declarer:
         return True
 
     def _declare(self, message: Any, queue: str | None, details: dict[str, str]) -> None:
-        wire = getattr(message, "dlx_router_wire", None)
-        if wire is None or not isinstance(message.channel, amqp.Channel):
-            raise InexactHeader(
-                "it came by another transport than pyamqp, or before dlx_router.client.celery was imported"
-            )
+        if not isinstance(message.channel, amqp.Channel):
+            raise InexactHeader("it came by another transport than pyamqp")
         info, prefix = message.delivery_info, self._settings.prefix
         delivered = Delivered(
             queue=queue,
@@ -154,11 +127,14 @@ class _Declarer:
             has_id=bool(message.properties.get("message_id")),
         )
         text = header(Words(reason=self._settings.reason, error=details), delivered, prefix)
-        copy = _Copy(_body(message), exact.declared(wire, is_kept, {HEADER: text}))
+        headers = kept(message.headers, text)
+        require_exact(headers, _again, bytes_or_text)
+        # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
+        properties = {**message.properties, "application_headers": headers, "user_id": None, "expiration": None}
         with self._lock:
-            self._publish(f"{prefix}.declared", delivered.routing_key, copy)
+            self._publish(f"{prefix}.declared", delivered.routing_key, amqp.Message(_body(message), **properties))
 
-    def _publish(self, exchange: str, routing_key: str, copy: _Copy) -> None:
+    def _publish(self, exchange: str, routing_key: str, copy: amqp.Message) -> None:
         """Once more where the connection had been lost in the meantime."""
         for last in (self._opened is None, True):
             try:
@@ -172,13 +148,13 @@ class _Declarer:
             else:
                 return
 
-    def _publish_once(self, exchange: str, routing_key: str, copy: _Copy) -> None:
+    def _publish_once(self, exchange: str, routing_key: str, copy: amqp.Message) -> None:
         within = self._settings.within
         if self._opened is None:
             connection = self._app.connection_for_write(heartbeat=0, connect_timeout=within)  # nobody would let it beat
             self._opened = connection, connection.channel()
         _, channel = self._opened
-        require_room(len(copy.section), channel.connection.frame_max)
+        require_room(len(copy._serialize_properties()), channel.connection.frame_max)  # noqa: SLF001 - it has no other way
         channel.basic_publish_confirm(
             copy, exchange=exchange, routing_key=routing_key, mandatory=True, timeout=within, confirm_timeout=within
         )
@@ -191,15 +167,8 @@ class _Declarer:
                 opened[0].close()
 
 
-class _Copy(AmqpMessage):  # type: ignore[misc]  # an extra
-    """A message whose properties are bytes already."""
-
-    def __init__(self, body: bytes, section: bytes) -> None:
-        super().__init__(body)
-        self.section = section
-
-    def _serialize_properties(self) -> bytes:
-        return self.section
+def _again(headers: dict[Any, object]) -> object:
+    return loads("F", dumps("F", [headers]), 0)[0][0]
 
 
 def _body(message: Any) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Union
 
@@ -93,6 +93,27 @@ class Words:
         if not isinstance(seconds, (int, float)) or not 0 <= seconds * 1000 <= MAX_RETRY_AFTER_MS:
             raise InvalidDeclaration(f"retry_after {after!r}: it has to be seconds or a timedelta, 0 to a year")
         return round(seconds * 1000)
+
+
+@dataclass(frozen=True)
+class Dead(Words):
+    """One message of a batch, with what is said of it, by keyword; see `dead`."""
+
+    message: Any = field(default_factory=missing_message)
+    queue: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one message of a batch: `error` None means declared and acked."""
+
+    message: Any
+    error: NotDeclared | NotAcked | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Declared and acked."""
+        return self.error is None
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ rejects; `NACK_ON_ERROR` gives back and `ACK` acks, and neither is a death.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import Any
 
+from aio_pika import IncomingMessage
 from faststream import BaseMiddleware
 from faststream.exceptions import HandlerException
 
@@ -31,22 +33,31 @@ class DeclareErrors:
 
     def __call__(self, msg: Any = None, **context: Any) -> _Middleware:
         """For one message; FastStream 0.5 gives no context."""
-        if isinstance(msg, Delivery):
-            msg.settings = self.settings
-        return _Middleware(msg, **context)
+        middleware = _Middleware(msg, **context)
+        middleware.settings = self.settings
+        return middleware
 
 
 class _Middleware(BaseMiddleware):  # type: ignore[misc]  # an extra
-    """Takes note of the exception that ended the handler, before others make something else of it."""
+    """Has the message declare its errors, and notes the exception that ended the handler, before others wrap it."""
+
+    settings: Settings
 
     async def consume_scope(self, call_next: Callable[[Any], Awaitable[Any]], msg: Any) -> Any:
+        raw = getattr(msg, "raw_message", None)
+        if not isinstance(raw, IncomingMessage):
+            return await call_next(msg)
+        msg.raw_message = delivery = Delivery(raw, self.settings, self._queue())
         try:
             return await call_next(msg)
         except Exception as error:
-            raw = getattr(msg, "raw_message", None)
-            if isinstance(raw, Delivery):
-                raw.ended_by = (_why(error),)
+            delivery.ended_by(_why(error))
             raise
+
+    def _queue(self) -> str | None:
+        """The queue of the subscriber, with its prefix; FastStream keeps that in the context of the message."""
+        context = getattr(self, "context", None) or import_module("faststream.utils.context.repository").context
+        return getattr(getattr(context.get_local("handler_"), "_queue_obj", None), "name", None)
 
 
 def _why(error: Exception) -> BaseException | None:

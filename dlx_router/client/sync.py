@@ -1,15 +1,12 @@
 """Declared deaths on pika (extra `pika`): published with a confirm, mandatory; only then is the message acked.
 
 Blocking: call it on the thread of the connection, from a consumer's callback say.
-
-Importing this module has pika keep the bytes of the properties that it reads, for copies of them
-(docs/decisions/0063-copies-of-declared-messages.md): import it where pika is imported, before messages come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from copy import copy
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -19,60 +16,26 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.compat import long
 from pika.exceptions import AMQPError, NackError, UnroutableError
 
-from dlx_router.client import exact
 from dlx_router.client.declaration import (
     FRAME_MAX,
     PREFIX,
+    Dead,
     Delivered,
     Error,
+    InexactHeader,
     NotAcked,
     NotDeclared,
+    Result,
     Undeliverable,
-    Words,
     header,
     kept,
-    missing_message,
     require_room,
 )
+from dlx_router.client.exact import ADVICE, bytes_or_text, require_exact
+
+__all__ = ["Dead", "Message", "Result", "dead", "dead_many"]
 
 _PUBLISHER: Final = "_dlx_router_publisher"
-
-
-def _doubt(value: object) -> str:
-    if isinstance(value, long):
-        return (
-            f"pika cuts fractions off, and {int(value)} may have been one; "
-            "import dlx_router.client.sync before messages come, or set it to int(...) or a float"
-        )
-    return exact.bytes_or_text(value)
-
-
-_PIKA: Final = exact.Library(read=lambda wire: data.decode_value(wire, 0)[0], doubt=_doubt)
-
-
-class _Received(pika.BasicProperties):  # type: ignore[misc]  # pika is an extra
-    """What pika reads, and the bytes that it read."""
-
-    __slots__ = ("wire",)  # in no __dict__, by which pika compares and shows properties
-
-    def decode(self, encoded: bytes, offset: int = 0) -> _Received:
-        super().decode(encoded, offset)
-        self.wire = encoded[offset:]
-        return self
-
-
-pika.spec.props[pika.BasicProperties.INDEX] = _Received
-
-
-class _Copy(pika.BasicProperties):  # type: ignore[misc]  # pika is an extra
-    """Properties that are bytes already."""
-
-    def __init__(self, section: bytes) -> None:
-        super().__init__()
-        self._section = section
-
-    def encode(self) -> list[bytes]:
-        return [self._section]
 
 
 class Message(NamedTuple):
@@ -82,27 +45,6 @@ class Message(NamedTuple):
     method: pika.spec.Basic.Deliver
     properties: pika.BasicProperties
     body: bytes
-
-
-@dataclass(frozen=True)
-class Dead(Words):
-    """One message of a batch, with what is said of it, by keyword; see `dead`."""
-
-    message: Message = field(default_factory=missing_message)
-    queue: str | None = None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of one message of a batch: `error` None means declared and acked."""
-
-    message: Message
-    error: NotDeclared | NotAcked | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Declared and acked."""
-        return self.error is None
 
 
 def dead(  # noqa: PLR0913 - what there is to say of a death
@@ -118,17 +60,7 @@ def dead(  # noqa: PLR0913 - what there is to say of a death
     prefix: str = PREFIX,
 ) -> None:
     """As `dlx_router.client.dead`: the death is declared and the message acked, or NotDeclared is raised."""
-    death = Dead(
-        message=message,
-        reason=reason,
-        description=description,
-        error=error,
-        retry=retry,
-        retry_after=retry_after,
-        tag=tag,
-        queue=queue,
-    )
-    _declare(death, prefix)
+    _declare(Dead(reason, description, error, retry, retry_after, tag, message, queue), prefix)
 
 
 def dead_many(items: Iterable[Dead], *, prefix: str = PREFIX) -> list[Result]:
@@ -146,22 +78,24 @@ def dead_many(items: Iterable[Dead], *, prefix: str = PREFIX) -> list[Result]:
 
 def _declare(death: Dead, prefix: str) -> None:
     channel, method, properties, body = death.message
-    headers = properties.headers or {}
     delivered = Delivered(
         queue=death.queue,
         exchange=method.exchange,
         routing_key=method.routing_key,
-        headers=headers,
+        headers=properties.headers or {},
         expiration=properties.expiration,
         has_id=bool(properties.message_id),
     )
-    text = header(death, delivered, prefix)
-    section = _section(properties, kept(headers, text))
+    copied = copy_of(properties, header(death, delivered, prefix))
     exchange = f"{prefix}.declared"
-    require_room(len(section), _frame_max(channel.connection))
+    try:
+        size = len(b"".join(copied.encode()))
+    except Exception as error:  # its encoder raises what comes, AssertionError too
+        raise InexactHeader(f"a property cannot be written: {error!r}; {ADVICE}") from error
+    require_room(size, _frame_max(channel.connection))
     try:
         publisher = _publisher(channel.connection)
-        publisher.basic_publish(exchange, method.routing_key, body, _Copy(section), mandatory=True)
+        publisher.basic_publish(exchange, method.routing_key, body, copied, mandatory=True)
     except UnroutableError as error:
         raise Undeliverable(f"exchange {exchange!r} leads to no queue: does a router attend this vhost?") from error
     except (NackError, AMQPError, OSError) as error:
@@ -185,10 +119,26 @@ def _publisher(connection: BlockingConnection) -> BlockingChannel:
     return channel
 
 
-def _section(properties: pika.BasicProperties, headers: dict[str, object]) -> bytes:
-    came: bytes | None = getattr(properties, "wire", None)
-    before = None if came is None else pika.BasicProperties().decode(came)
-    return exact.section_of(exact.copied(properties, before, came, headers, _PIKA))
+def copy_of(properties: pika.BasicProperties, declaration: str) -> pika.BasicProperties:
+    """The properties of the copy. InexactHeader where pika cannot copy a header exactly."""
+    copied = copy(properties)
+    copied.headers = kept(properties.headers or {}, declaration)
+    # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
+    copied.user_id = copied.expiration = None
+    require_exact(copied.headers, _again, _doubt)
+    return copied
+
+
+def _again(headers: dict[object, object]) -> object:
+    pieces: list[bytes] = []
+    data.encode_table(pieces, headers)
+    return data.decode_table(b"".join(pieces), 0)[0]
+
+
+def _doubt(value: object) -> str:
+    if isinstance(value, long):
+        return f"pika cuts fractions off, and {int(value)} may have been one; where it was none, set it to int(...)"
+    return bytes_or_text(value)
 
 
 def _frame_max(connection: BlockingConnection) -> int:
