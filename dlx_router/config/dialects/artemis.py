@@ -6,15 +6,17 @@ Syntax" and "Configuring addresses".
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from xml.parsers import expat
 
 from dlx_router.config.dialects.import_result import Carried, ImportRefused, whole
+from dlx_router.core.policy import words_match
 
 ANY_WORDS, ONE_WORD = "#", "*"  # ours; Artemis's too, unless its file says others
 OURS: Final = frozenset({ANY_WORDS, ONE_WORD})
 DELIMITER: Final = "."
+_ANY: Final = "\0"  # stands for any word
 MAX_DEPTH: Final = 50
 _NUMBERS: Final = {"redelivery-delay": int, "max-redelivery-delay": int, "redelivery-delay-multiplier": float,
                    "redelivery-collision-avoidance-factor": float}  # fmt: skip
@@ -60,27 +62,10 @@ class Wildcards(NamedTuple):
 
 
 def covers(wider: Sequence[str], narrow: Sequence[str]) -> bool:
-    """Each address that the narrow words name is one that the wider ones name. Where that is hard to see: False."""
-    places = {*_reached(wider, 0)}
-    for word in narrow:
-        following = [place if wider[place] == ANY_WORDS else place + 1
-                     for place in places if place < len(wider) and _takes(wider[place], word)]  # fmt: skip
-        places = {reached for place in following for reached in _reached(wider, place)}
-        if not places:
-            return False
-    return len(wider) in places
-
-
-def _takes(wide: str, word: str) -> bool:
-    return wide in {ANY_WORDS, word} or (wide == ONE_WORD and word != ANY_WORDS)
-
-
-def _reached(words: Sequence[str], place: int) -> Iterator[int]:
-    """The place, and those behind wildcards that may stand for no word at all."""
-    yield place
-    while place < len(words) and words[place] == ANY_WORDS:
-        place += 1
-        yield place
+    """Each address that the narrow words name is one that the wider ones name: no, one and two words for each #."""
+    fills = ({ONE_WORD: [_ANY], ANY_WORDS: [_ANY] * many} for many in range(3))
+    named = ([part for word in narrow for part in fill.get(word, [word])] for fill in fills)
+    return all(words_match(wider, words) for words in named)
 
 
 class Setting(NamedTuple):

@@ -25,38 +25,26 @@ _WHY: Final = {
     "RedriveAllowPolicy": "says which queues may use a DLQ; here rights do (dlx-router permissions)",
     "KmsMasterKeyId": "is about encryption at rest",
 }
-_IRRELEVANT: Final = frozenset(
-    {
-        "QueueArn",
-        "QueueUrl",
-        "CreatedTimestamp",
-        "LastModifiedTimestamp",
-        "FifoQueue",
-        "ApproximateNumberOfMessages",
-        "ApproximateNumberOfMessagesDelayed",
-        "ApproximateNumberOfMessagesNotVisible",
-    }
-)
+_TEMPLATES: Final = {
+    "CloudFormation": rb"AWSTemplateFormatVersion|AWS::SQS",
+    "Terraform": rb"aws_sqs_queue|terraform_version",
+}
+_IRRELEVANT: Final = frozenset({
+    "QueueArn", "QueueUrl", "CreatedTimestamp", "LastModifiedTimestamp", "FifoQueue", "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesDelayed", "ApproximateNumberOfMessagesNotVisible", "RedrivePolicy", "VisibilityTimeout",
+    "QueueName",
+})  # fmt: skip
 
 
 def read_sqs(data: bytes, parse: Parse = parsed_json) -> Carried:
     """A policy for each queue with a RedrivePolicy. ImportRefused where there is none that can be read."""
     out = Carried()
-    _refuse_templates(data)
+    for what, mark in _TEMPLATES.items():  # what declares queues may compute their names and numbers
+        if re.search(mark, data):
+            raise ImportRefused(f"a {what} file; is --from right?", line=1)
     for name, attributes in _queues(parse(data)):
         _queue(name, attributes, out)
     return out
-
-
-def _refuse_templates(data: bytes) -> None:
-    """What declares queues is not what a queue says of itself: names and numbers in it may be computed."""
-    templates = {
-        "CloudFormation": rb"AWSTemplateFormatVersion|AWS::SQS",
-        "Terraform": rb"aws_sqs_queue|terraform_version",
-    }
-    for what, mark in templates.items():
-        if re.search(mark, data):
-            raise ImportRefused(f"a {what} file; is --from right?", line=1)
 
 
 def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -80,14 +68,6 @@ def _is_one_queue(document: Mapping[str, Any]) -> bool:
     return named or "RedrivePolicy" in document or "Attributes" in document
 
 
-def _inner(text: str, where: str) -> Any:
-    """JSON in a text of the JSON, as AWS has it; its own lines tell nothing about the file."""
-    try:
-        return parsed_json(text.encode())
-    except ImportRefused as error:
-        raise ImportRefused(f"{where}, RedrivePolicy: {error}") from None
-
-
 def _last(text: str) -> str:
     return text.rstrip("/").replace("/", ":").rpartition(":")[2]
 
@@ -97,13 +77,17 @@ def _queue(name: str, attributes: Mapping[str, Any], out: Carried) -> None:
     for key in attributes:
         if key in _WHY:
             out.leave(f"{where}, {key}", _WHY[key])
-        elif key not in _IRRELEVANT | {"RedrivePolicy", "VisibilityTimeout", "QueueName"}:
+        elif key not in _IRRELEVANT:
             out.leave(f"{where}, {key}", "is not about dead letters")
     if "RedrivePolicy" not in attributes:
         out.leave(where, "has no RedrivePolicy: nothing dies there")
         return
     value = attributes["RedrivePolicy"]
-    redrive = mapping(_inner(value, where) if isinstance(value, str) else value, f"{where}, RedrivePolicy")
+    try:  # JSON in a text of the JSON, as AWS has it; its own lines tell nothing about the file
+        value = parsed_json(value.encode()) if isinstance(value, str) else value
+    except ImportRefused as error:
+        raise ImportRefused(f"{where}, RedrivePolicy: {error}") from None
+    redrive = mapping(value, f"{where}, RedrivePolicy")
     count, target = whole(redrive.get("maxReceiveCount")), redrive.get("deadLetterTargetArn")
     if count is None or not 1 <= count <= MOST:
         received = f"maxReceiveCount {redrive.get('maxReceiveCount')!r:.60}"
@@ -113,13 +97,14 @@ def _queue(name: str, attributes: Mapping[str, Any], out: Carried) -> None:
     fifo, dead = name.endswith(".fifo"), _last(target)
     if fifo != dead.endswith(".fifo"):
         raise ImportRefused(f"{where}: FIFO and standard do not mix, and its DLQ is {dead}; name a DLQ of its kind")
-    definition: dict[str, Any] = {
-        "max-delivery-attempts": count,
-        "dead-letter-exchange": "",
-        "dead-letter-routing-key": dead.replace("{", "{{").replace("}", "}}"),
-    }
+    definition = _definition(count, dead)
     _wait(attributes, definition, where, out, fifo=fifo)
     out.add(name, {"queue": name}, definition, attributes)
+
+
+def _definition(attempts: int, dead_letter_queue: str) -> dict[str, Any]:
+    key = dead_letter_queue.replace("{", "{{").replace("}", "}}")
+    return {"max-delivery-attempts": attempts, "dead-letter-exchange": "", "dead-letter-routing-key": key}
 
 
 def _wait(attributes: Mapping[str, Any], definition: dict[str, Any], where: str, out: Carried, *, fifo: bool) -> None:
@@ -161,12 +146,7 @@ def read_emq(data: bytes, parse: Parse = parsed_json) -> Carried:
             )
         for key in others:
             out.leave(f"queue {name}, {key}", "is not known, and not about dead letters")
-        definition = {
-            "max-delivery-attempts": attempts,
-            "dead-letter-exchange": "",
-            "dead-letter-routing-key": target.replace("{", "{{").replace("}", "}}"),
-            "dead-letter-headers": ["emq"],
-        }
+        definition = _definition(attempts, target) | {"dead-letter-headers": ["emq"]}
         out.add(name, {"queue": name}, definition, request)
         out.leave(f"queue {name}", "tags: each counts on its own in EMQ; here each queue of a fan-out does")
     return out
