@@ -4,10 +4,12 @@ import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, Final
 
+import pika
 import pytest
 from aio_pika import IncomingMessage
 from aiormq import spec
@@ -166,19 +168,17 @@ def test_the_expiration_is_told_as_it_came(milliseconds: int) -> None:
 
 def test_no_class_of_another_library_is_patched() -> None:
     """Each of these was, by an import of the client."""
-    import aio_pika.queue  # noqa: PLC0415 - as a consumer has it
-    import pika  # noqa: PLC0415
-    from pamqp.header import ContentHeader  # noqa: PLC0415
-
-    import dlx_router.client.aio_pika  # noqa: F401, PLC0415 - it patched these
-
-    kinds = [aio_pika.queue.IncomingMessage, aio_pika.queue.Queue, aio_pika.queue.QueueIterator]  # type: ignore[attr-defined]
-    if find_spec("amqp"):
-        import amqp  # noqa: PLC0415
-        from kombu.transport import pyamqp  # noqa: PLC0415
-
-        kinds += [amqp.Message, pyamqp.Channel.Message]
-    kinds += [pika.spec.props[pika.BasicProperties.INDEX], ContentHeader]
+    there = {
+        "aio_pika.queue": ["IncomingMessage", "Queue", "QueueIterator"],
+        "pamqp.header": ["ContentHeader"],
+        "pika.spec": ["BasicProperties"],
+        "amqp.basic_message": ["Message"],
+        "kombu.transport.pyamqp": ["Message", "Channel"],
+    }
+    import_module("dlx_router.client.aio_pika")
+    libraries = [import_module(name) for name in there if find_spec(name.partition(".")[0])]
+    kinds = [getattr(library, name) for library in libraries for name in there[library.__name__]]
+    kinds += pika.spec.props.values()
     for kind in kinds:
         ours = [name for name, value in vars(kind).items() if getattr(value, "__module__", "").startswith("dlx_router")]
         assert not ours
