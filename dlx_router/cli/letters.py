@@ -1,9 +1,10 @@
-"""`dlx-router letters`: list, search, show, export."""
+"""`dlx-router letters`: list, search, show, comment, export."""
 
 import contextlib
+import inspect
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
@@ -39,6 +40,24 @@ Until = Annotated[str | None, typer.Option(help="Older than this.")]
 Limit = Annotated[int, typer.Option(min=0, help="At most so many; 0: all.")]
 
 
+_FILTERS: Final = {
+    "vhost": Vhost, "queue": Queue, "group": Group, "state": State, "reason": Reason, "policy": Policy, "since": Since,
+    "until": Until,
+}  # fmt: skip
+
+
+def _filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that filter letters; it takes them as **filters."""
+    own = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in _FILTERS.items()
+    ]
+    command.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]  # typer reads it
+    command.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
+    return command
+
+
 def reach(url: str | None) -> "Api":
     """The API; the HTTP client is loaded only by who needs it, so that help and completion are there at once."""
     from dlx_router.cli.api import Api  # noqa: PLC0415 - see above
@@ -46,65 +65,43 @@ def reach(url: str | None) -> "Api":
     return Api(url)
 
 
-def _query(**given: Any) -> dict[str, Any]:  # noqa: ANN401 - filters, each of its own type
-    """The filters, as the API has them."""
+def _query(filters: dict[str, Any]) -> dict[str, Any]:
     return {
-        **{key: value for key, value in given.items() if key not in {"since", "until"}},
-        "since_ms": moment_ms(given["since"], "--since"),
-        "until_ms": moment_ms(given["until"], "--until"),
+        **{key: value for key, value in filters.items() if key not in {"since", "until"}},
+        "since_ms": moment_ms(filters["since"], "--since"),
+        "until_ms": moment_ms(filters["until"], "--until"),
     }
 
 
 @app.command("list")
-def every(  # noqa: PLR0913, PLR0917 - each is an option
-    vhost: Vhost = None,
-    queue: Queue = None,
-    group: Group = None,
-    state: State = None,
-    reason: Reason = None,
-    policy: Policy = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = 50,
-    url: Url = None,
-    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
-) -> None:
+@_filtered
+def every(*, limit: Limit = 50, url: Url = None, as_json: Json = False, **filters: Any) -> None:  # noqa: ANN401 - options
     """Show letters, those that came last first."""
-    query = _query(
-        vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
-    )
-    _print(reach(url), query, limit, as_json=as_json)
+    _print(reach(url), _query(filters), limit, as_json=as_json)
 
 
 @app.command()
-def search(  # noqa: PLR0913, PLR0917 - each is an option
+@_filtered
+def search(
     text: Annotated[str, typer.Argument(help='Words that all must be there; "a phrase"; begin*.')],
-    vhost: Vhost = None,
-    queue: Queue = None,
-    group: Group = None,
-    state: State = None,
-    reason: Reason = None,
-    policy: Policy = None,
-    since: Since = None,
-    until: Until = None,
+    *,
     limit: Limit = 50,
     url: Url = None,
-    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
+    as_json: Json = False,
+    **filters: Any,  # noqa: ANN401 - options
 ) -> None:
     """Find letters by ids, keys, error, values that the journal shows, and the start of a body that it has."""
-    query = _query(
-        vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
-    )
-    _print(reach(url), {**query, "q": text}, limit, as_json=as_json)
+    _print(reach(url), {**_query(filters), "q": text}, limit, as_json=as_json)
 
 
 @app.command()
 def show(
     letter: Annotated[str, typer.Argument(help="Id of the letter.", autocompletion=names.letters)],
+    *,
     queue: Queue = None,
-    hexadecimal: Annotated[bool, typer.Option("--hex", help="The body as bytes.")] = False,  # noqa: FBT002 - typer makes a flag of it
+    hexadecimal: Annotated[bool, typer.Option("--hex", help="The body as bytes.")] = False,
     url: Url = None,
-    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
+    as_json: Json = False,
 ) -> None:
     """Show one letter: where it is, its journey of deaths, waits and redrives, and its body as far as known."""
     form = "hex" if hexadecimal else "auto"
@@ -117,21 +114,39 @@ def show(
 
 
 @app.command()
-def export(  # noqa: PLR0913, PLR0917 - each is an option
+def comment(
+    letter: Annotated[str, typer.Argument(help="Id of the letter.", autocompletion=names.letters)],
+    text: Annotated[str, typer.Argument(help="What others are to know, at most 2000 characters; - reads stdin.")],
+    *,
+    queue: Queue = None,
+    vhost: Vhost = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Note something on a letter, for whoever looks at it next. It stands in the journal: write no secrets."""
+    note = (sys.stdin.read() if text == "-" else text).strip()
+    if not note:
+        raise typer.BadParameter("is empty; write what others are to know", param_hint="TEXT")
+    asked = {name: value for name, value in (("queue", queue), ("vhost", vhost)) if value is not None}
+    answer = reach(url).ask("POST", f"/letters/{segment(letter)}/comments", query=asked, body={"text": note})
+    if as_json:
+        output.as_json(answer)
+        return
+    last = answer["comments"][-1:]
+    at = f", {shown(last[0]['ts_ms'])} by {last[0]['actor']}" if last else ""
+    output.say(f"{letter}: noted{at}")
+
+
+@app.command()
+@_filtered
+def export(  # noqa: PLR0913 - each is an option
+    *,
     to: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; without it standard output.")
     ] = None,
     text: Annotated[str | None, typer.Option("--search", help="Only what `letters search` finds by this.")] = None,
-    vhost: Vhost = None,
-    queue: Queue = None,
-    group: Group = None,
-    state: State = None,
-    reason: Reason = None,
-    policy: Policy = None,
-    since: Since = None,
-    until: Until = None,
     limit: Limit = 0,
-    full: Annotated[bool, typer.Option(help="With journey, newest event and body; a request each.")] = False,  # noqa: FBT002 - typer makes a flag of it
+    full: Annotated[bool, typer.Option(help="With journey, newest event and body; a request each.")] = False,
     source: Annotated[
         str | None,
         typer.Option(
@@ -147,15 +162,19 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
         list[str] | None,
         typer.Option("--id", help="With --from: only this letter; may be repeated.", autocompletion=names.letters),
     ] = None,
-    known: Annotated[  # noqa: FBT002 - typer makes a flag of it
+    known: Annotated[
         bool, typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue.")
     ] = False,
     url: Url = None,
+    **filters: Any,  # noqa: ANN401 - options
 ) -> None:
     """Write letters as JSON, one a line: what the index knows, newest first; or a queue's (--from), in its order."""
     api = reach(url)
     if source is not None:
-        _none_of(text=text, queue=queue, state=state, reason=reason, policy=policy, since=since, until=until, full=full)
+        vhost, group = filters.pop("vhost"), filters.pop("group")
+        wrong = [f"--{name}" for name, value in {"search": text, **filters, "full": full}.items() if value]
+        if wrong:
+            raise typer.BadParameter(f"not with {', '.join(wrong)}; say it as --filter", param_hint="--from")
         narrowed = {"filter": condition, "group": group, "ids": ids, "limit": limit}
         asked = {"queue": source, **{name: value for name, value in narrowed.items() if value}}
         asked |= {"not_a_dead_letter_queue": known}
@@ -164,10 +183,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
         raise typer.Exit(export_queue(api, {**asked, "vhost": vhost or "/"}, to))
     if condition or ids:
         raise typer.BadParameter("goes with --from QUEUE", param_hint="--filter, --id")
-    query = _query(
-        vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
-    )
-    summaries = api.pages("/letters", "letters", "cursor", limit, q=text, **query)
+    summaries = api.pages("/letters", "letters", "cursor", limit, q=text, **_query(filters))
     count = 0
     with _opened(to) as file:
         for summary in _counted(summaries, to is not None):
@@ -181,13 +197,6 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
                 count += 1
     if to is not None:
         output.warn(f"{output.number(count, 'letter')} → {to}")
-
-
-def _none_of(**given: Any) -> None:  # noqa: ANN401 - of any option
-    """What only the index can be asked for."""
-    wrong = [f"--{'search' if name == 'text' else name}" for name, value in given.items() if value]
-    if wrong:
-        raise typer.BadParameter(f"not with {', '.join(wrong)}; say it as --filter", param_hint="--from")
 
 
 @contextlib.contextmanager

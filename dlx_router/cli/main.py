@@ -13,17 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dlx_router.cli import (
-    console,
-    groups,
-    letter_comments,
-    letters,
-    operator_commands,
-    status,
-    webhooks,
-)
+from dlx_router.cli import console, groups, letters, operator_commands, policy, status, webhooks
 from dlx_router.cli.pipeline import analysis_commands, archive_commands, table_commands
-from dlx_router.cli.policy import commands as policy_commands
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.telemetry import faults
 
@@ -86,9 +77,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # what is drawn in boxes is cut: options, variables, addresses
     context_settings={"max_content_width": 120},
 )
-app.add_typer(policy_commands.app, name="policy")
+app.add_typer(policy.app, name="policy")
 operator_commands.add_to(app)
-letters.app.command()(letter_comments.comment)
 app.add_typer(letters.app, name="letters")
 app.add_typer(groups.app, name="groups")
 app.command()(groups.queues)

@@ -1,6 +1,6 @@
 """`dlx-router status` and `dlx-router audits`: how a router is, and who did what."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -45,7 +45,12 @@ def _print(
         *(("why not", reason) for reason in readiness["reasons"]),
         *(("note", note) for note in readiness["notes"]),
     ]
-    output.facts([*lines, *_policies(policies), *(_troubles(answer) if answer is not None else ())])
+    if policies is not None:
+        count = output.number(len(policies["policies"]), "policy", "policies")
+        lines.append(("policies", f"{count}, revision {policies['revision']}"))
+    if answer is not None:
+        lines += [(of, answer[of].get("trouble") or "") for of in ("index", "tokens")]
+    output.facts(lines)
     if answer is None:
         output.warn(f"more is not known: {why}")
         return
@@ -53,27 +58,10 @@ def _print(
         output.say("")
         indexed = answer["index"].get("vhosts") or {}
         rows = [
-            _vhost_row(name, vhost, answer["index"], indexed.get(name))
+            (name, _leads(vhost), vhost["journal"], _index_text(answer["index"], indexed.get(name)))
             for name, vhost in sorted(answer["vhosts"].items())
         ]
         output.table(_VHOSTS, rows)
-
-
-def _policies(answer: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
-    if answer is not None:
-        count = output.number(len(answer["policies"]), "policy", "policies")
-        yield "policies", f"{count}, revision {answer['revision']}"
-
-
-def _troubles(answer: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    yield "index", answer["index"].get("trouble") or ""
-    yield "tokens", answer["tokens"].get("trouble") or ""
-
-
-def _vhost_row(
-    name: str, vhost: Mapping[str, Any], index: Mapping[str, Any], indexed: Mapping[str, Any] | None
-) -> Sequence[str]:
-    return name, _leads(vhost), vhost["journal"], _index_text(index, indexed)
 
 
 def _leads(vhost: Mapping[str, Any]) -> str:
@@ -109,8 +97,7 @@ def audits(
     if not shown:
         output.say("No audits.")
         return
-    rows = [(second(entry["ts_ms"]), *_who(entry), entry["vhost"], _what(entry)) for entry in shown]
-    output.table(_AUDITS, rows)
+    output.table(_AUDITS, [_row(entry) for entry in shown])
 
 
 def turning_points(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -134,18 +121,11 @@ def _is_delivered(entry: Mapping[str, Any]) -> bool:
     return bool(entry["action"] == _DONE and entry["details"].get("result") == "delivered")
 
 
-def _who(entry: Mapping[str, Any]) -> tuple[str, str]:
+def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     doubt = "" if entry.get("signature", "ok") == "ok" else f" [not verified: {entry['signature']}]"
-    return f"{entry['actor']}{doubt}", str(entry["action"])
-
-
-def _details(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What it was done to; moments as people read them."""
-    return {
+    details = {
         name.removesuffix("_ms"): second(value) if name.endswith("_ms") and isinstance(value, int) else value
         for name, value in audit_details(entry).items()
     }
-
-
-def _what(entry: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {plain(value)}" for name, value in _details(entry).items())
+    what = ", ".join(f"{name} {plain(value)}" for name, value in details.items())
+    return second(entry["ts_ms"]), f"{entry['actor']}{doubt}", str(entry["action"]), entry["vhost"], what

@@ -15,8 +15,8 @@ from hypothesis import given, reject, settings
 
 from dlx_router.broker.administration import Snapshot, Standing
 from dlx_router.cli import doctor, provisioning
+from dlx_router.cli import policy_explain as explain
 from dlx_router.cli.doctor import Diagnosis, Level
-from dlx_router.cli.policy import explain
 from dlx_router.config.language.keys import DEFINITION
 from dlx_router.config.language.value_text import value_text
 from dlx_router.config.policy_files.loader import PolicyErrors

@@ -19,9 +19,9 @@ from dlx_router.admin.api import models
 from dlx_router.admin.api import policies as api
 from dlx_router.admin.api.context import Context
 from dlx_router.cli import doctor
-from dlx_router.cli.policy import explain
-from dlx_router.cli.policy.policytest import run as policy_test
-from dlx_router.cli.policy.queue_type_notes import Broker
+from dlx_router.cli import policy_explain as explain
+from dlx_router.cli.policy_checks import test as policy_test
+from dlx_router.cli.policy_explain import Broker
 from dlx_router.config import policytest
 from dlx_router.config.api_access.tokens import Role, caller
 from dlx_router.config.environment.settings import Settings

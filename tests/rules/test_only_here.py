@@ -83,7 +83,7 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
         "dlx_router",
         _calls("decide"),
         {
-            "cli/policy/explain.py",
+            "cli/policy_explain.py",
             "config/policytest.py",
             "service/dispatch/decider.py",
             "spark/backtest/replay.py",

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlx_router.cli.policy.commands import Origin
-from dlx_router.cli.policy.import_policies import _READERS, run
+from dlx_router.cli.policy import Origin
+from dlx_router.cli.policy_import import _READERS, run
 from dlx_router.config.dialects.import_result import ImportRefused, as_yaml
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.backoff import wait_ms

@@ -53,9 +53,9 @@ def lint(
     ] = False,
 ) -> None:
     """Check all policy files of a folder and show every finding at once; 1 where there is one."""
-    from dlx_router.cli.policy import lint as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli import policy_checks  # noqa: PLC0415 - see main
 
-    raise typer.Exit(command.run(path, form, broker=broker))
+    raise typer.Exit(policy_checks.lint(path, form, broker=broker))
 
 
 @app.command()
@@ -81,12 +81,11 @@ def explain(  # noqa: PLR0913 - each is an option
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show every key in force for a queue and who set it, the waits, and where its dead letters end."""
-    from dlx_router.cli.policy import explain as command  # noqa: PLC0415 - see the module
-    from dlx_router.cli.policy import queue_type_notes  # noqa: PLC0415 - see the module
+    from dlx_router.cli import policy_explain as command  # noqa: PLC0415 - see main
 
-    if (version := queue_type_notes.version_of(broker_version)) is None:
+    if (version := command.version_of(broker_version)) is None:
         raise typer.BadParameter(f"{broker_version!r} is no version; write 3.10, 4.0 or 4.3")
-    broker = queue_type_notes.Broker(queue_type.value if queue_type is not None else None, version)
+    broker = command.Broker(queue_type.value if queue_type is not None else None, version)
     asked = command.Question(queue, vhost, reason, broker, only_set)
     raise typer.Exit(command.run(asked, policies, as_json=as_json))
 
@@ -108,9 +107,9 @@ def diff(
     json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show what two folders of policies say differently, by policy, queue and key; 1 where they differ."""
-    from dlx_router.cli.policy import diff as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli import policy_checks  # noqa: PLC0415 - see main
 
-    raise typer.Exit(command.run(command.Question(was, now, vhost, tuple(queues or ())), as_json=json))
+    raise typer.Exit(policy_checks.diff(policy_checks.Question(was, now, vhost, tuple(queues or ())), as_json=json))
 
 
 @app.command("test")
@@ -120,9 +119,9 @@ def judge(
     ] = Path("policies"),
 ) -> None:
     """Judge the letters of all *.test.yaml as the router would, and show each that is not as expected."""
-    from dlx_router.cli.policy import policytest as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli import policy_checks  # noqa: PLC0415 - see main
 
-    raise typer.Exit(command.run(path))
+    raise typer.Exit(policy_checks.test(path))
 
 
 @app.command("import")
@@ -133,7 +132,7 @@ def import_(
     origin: Annotated[Origin, typer.Option("--from", help="The system that the file is from.")],
 ) -> None:
     """Write policies of another system in our language, and say on stderr what was not carried over, and why."""
-    from dlx_router.cli.policy import import_policies as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli import policy_import as command  # noqa: PLC0415 - see main
 
     raise typer.Exit(command.run(path, origin))
 

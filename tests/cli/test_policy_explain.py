@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.cli.policy import explain
-from dlx_router.cli.policy.queue_type_notes import Broker
+from dlx_router.cli import policy_explain as explain
+from dlx_router.cli.policy_explain import Broker
 from dlx_router.config.language.keys import DEFINITION
 from dlx_router.config.language.value_text import key_rows
 from dlx_router.config.policy_files.loader import load_policies

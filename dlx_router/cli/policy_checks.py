@@ -1,14 +1,76 @@
-"""`dlx-router policy diff`: what two folders of policies say differently."""
+"""`dlx-router policy` lint, test and diff: the work of the commands in cli/policy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dlx_router.cli import output
 from dlx_router.config.environment import prefix
 from dlx_router.config.environment.prefix import PrefixError
+from dlx_router.config.findings import Finding
+from dlx_router.config.lint import output_formats
 from dlx_router.config.policy_files.difference import Change, Diff, QueueChange, compared
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.policytest import run_tests
+
+_REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
+    "text": output_formats.as_text,
+    "json": output_formats.as_json,
+    "sarif": output_formats.as_sarif,
+    "github": output_formats.as_github,
+}
+
+
+def lint(path: Path, form: StrEnum, *, broker: bool = False) -> int:
+    """Print every finding. 0 without any, 1 with some, warnings too; 2 where a path or the broker cannot be read."""
+    try:
+        loaded = load_policies(path, prefix.names())
+    except PrefixError as error:
+        return output.wrong_use(error)
+    except PolicyErrors as error:
+        findings, unreadable, summary = error.findings, error.unreadable, ""
+    else:
+        findings, unreadable = loaded.warnings, False
+        if broker:
+            from dlx_router.cli import policy_lint_broker  # noqa: PLC0415 - most runs need no broker
+
+            more = policy_lint_broker.findings(loaded)
+            if more is None:
+                return output.WRONG_USE
+            findings = tuple(sorted({*findings, *more}))
+        policies, files = len(loaded.policies.policies), len(loaded.files)
+        where = f"{output.number(policies, 'policy', 'policies')} in {output.number(files, 'file')}"
+        summary = f"{where}, revision {loaded.policies.revision}"
+    if (text := _REPORTS[form](findings)) and form == "text":
+        output.say(text)
+    elif text:
+        print(text)
+    if form == "text":
+        numbers = (
+            output.number(count, kind.removesuffix("s")) for kind, count in output_formats.counts(findings).items()
+        )
+        line = ", ".join(filter(None, [*numbers, summary]))
+        output.warn(line)
+    return output.WRONG_USE if unreadable else output.FINDINGS if findings else output.OK
+
+
+def test(path: Path) -> int:
+    """Print every test that failed, and why. 0 where all passed, 1 where one did not, 2 where there are none."""
+    try:
+        results = run_tests(path, prefix.names())
+    except PolicyErrors as error:
+        return output.refuse(error)
+    except PrefixError as error:
+        return output.wrong_use(error)
+    failed = [result for result in results if not result.passed]
+    for result in failed:
+        output.say(str(result))
+    for doubt in filter(None, (result.doubt for result in results)):
+        output.warn(doubt)
+    output.warn(f"{len(results) - len(failed)} passed, {len(failed)} failed")
+    return output.FINDINGS if failed else output.OK
+
 
 _KEYS: Final = ("key", "before", "after")
 
@@ -22,7 +84,7 @@ class Question(NamedTuple):
     queues: tuple[str, ...] = ()
 
 
-def run(asked: Question, *, as_json: bool = False) -> int:
+def diff(asked: Question, *, as_json: bool = False) -> int:
     """Return 0 if both decide alike, 1 if they differ, 2 if they cannot be compared."""
     try:
         names = prefix.names()
@@ -55,9 +117,6 @@ def _document(difference: Diff, was: LoadedPolicies, now: LoadedPolicies) -> dic
 
 def _rows(keys: Sequence[Change]) -> list[dict[str, str]]:
     return [change._asdict() for change in keys]
-
-
-# -- for people ---------------------------------------------------------------------------------------------------
 
 
 def _print(difference: Diff, asked: Question, *, is_same: bool) -> None:

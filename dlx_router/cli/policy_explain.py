@@ -1,12 +1,15 @@
-"""`dlx-router policy explain`: what is in force for a queue, by the daemon's own resolution and `decide`."""
+"""`dlx-router policy explain`: what is in force for a queue, by the router's own resolution and `decide`.
 
+What the queue's type and the broker's version add is computed here: no broker is asked. Only a quorum queue lets a
+message die by its delivery limit, and what counts as a return differs by version: rabbitmq.com/docs/quorum-queues.
+"""
+
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dlx_router.cli import output
-from dlx_router.cli.policy import queue_type_notes
-from dlx_router.cli.policy.queue_type_notes import UNKNOWN, Broker
 from dlx_router.config.environment import prefix
 from dlx_router.config.environment.prefix import PrefixError
 from dlx_router.config.language.keys import REASONS, known_reason
@@ -15,12 +18,95 @@ from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from dlx_router.config.units import duration_text
+from dlx_router.core.attending import QueueFacts, delivery_limit
 from dlx_router.core.backoff import base_delay_ms, wait_ms
 from dlx_router.core.decision import decide
 from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Discard, Park
 from dlx_router.core.policy import Effective, Policy, PolicySet
+
+LIMIT: Final = "delivery-limit"
+DIED: Final = "delivery_limit"
+_VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]+)*", re.ASCII)
+_NEGATIVE_SINCE: Final = (4, 0)
+_FAILURES_SINCE: Final = (4, 3)
+
+
+class Broker(NamedTuple):
+    """Where the queue is. `kind` None: not said, so that policies for one type only are left out."""
+
+    kind: str | None = None
+    version: tuple[int, int] = (4, 3)
+
+    @property
+    def text(self) -> str:
+        """The version as people write it."""
+        return ".".join(map(str, self.version))
+
+
+UNKNOWN: Final = Broker()
+
+
+def version_of(text: str) -> tuple[int, int] | None:
+    """`4.3` or `4.3.6` → (4, 3); None for anything else."""
+    parts = _VERSION.fullmatch(text)
+    return (int(parts[1]), int(parts[2])) if parts else None
+
+
+def left_out(policies: Sequence[Policy]) -> Iterator[str]:
+    """A line for each policy that holds only where the queue has the right type, which nobody has said."""
+    for policy in policies:
+        text = left_out_text(policy)
+        yield f"{text[0].upper()}{text[1:]}: left out; see --queue-type {policy.queue_type}."
+
+
+def returns(base: Effective, dying: Effective, broker: Broker) -> Iterator[str]:
+    """When a message that consumers give back dies there, and how many deliveries the attempts come to.
+
+    `base`: what is in force whatever the reason, which apply hands over; `dying`: for `delivery_limit`. Nothing where
+    the type was not said.
+    """
+    if broker.kind == "classic":
+        yield "A classic queue counts no returns: what consumers requeue never dies of it."
+    if broker.kind != "quorum":
+        return
+    limit, by = _limit(base, broker)
+    if limit is not None and limit < 0:
+        yield f"RabbitMQ {broker.text} refuses a policy with {by}; write a number of 0 or more."
+        return
+    if limit is None:
+        yield f"RabbitMQ {broker.text} has no delivery limit for this quorum queue ({by}): returns never end."
+        yield "An x-delivery-limit of 0 or more among the queue's arguments holds instead."
+        return
+    yield f"RabbitMQ {broker.text} lets a message of this quorum queue die at its return number {limit + 1} ({by})."
+    yield _deliveries(dying, limit)
+    counted = "A requeue by basic.nack is no return there." if broker.version >= _FAILURES_SINCE else ""
+    yield f"{counted} A smaller x-delivery-limit among the queue's arguments holds instead.".lstrip()
+
+
+def _limit(policy: Effective, broker: Broker) -> tuple[int | None, str]:
+    """How many returns are survived (None: any number; negative: refused there), and who says so."""
+    settings = policy.settings
+    asked = settings.get("requeue-is-death")
+    if asked is not None and asked.value and policy.delay_ms:
+        return 0, f"requeue-is-death, {asked.source}; by apply"
+    limit = settings.get(LIMIT)
+    if limit is None:
+        return delivery_limit(QueueFacts("quorum"), broker.version), "its default"
+    by = f"{LIMIT}: {limit.value}, {limit.source}; by apply"
+    if limit.value < 0 and broker.version < _NEGATIVE_SINCE:
+        return -1, by
+    return delivery_limit(QueueFacts("quorum", policy={LIMIT: limit.value}), broker.version), by
+
+
+def _deliveries(policy: Effective, limit: int) -> str:
+    tried = DIED in policy.retry_on
+    if tried and policy.max_attempts < 0:
+        return f"Such a death is one attempt of {limit + 1} deliveries; attempts have no limit."
+    attempts = policy.max_attempts if tried else 1
+    return f"Such a death is one attempt: at most {attempts} × {limit + 1} = {attempts * (limit + 1)} deliveries."
+
 
 MAX_ROWS: Final = 12
 FOR_EVER: Final = 2**31  # as many deliveries as no letter has
@@ -69,7 +155,7 @@ def run(asked: Question, folder: Path, *, as_json: bool = False) -> int:
     if as_json:
         output.as_json({**answer, "notes": notes})
         return output.OK
-    output.say(*notes, *queue_type_notes.left_out(_explanation(loaded.policies, asked).left_out))
+    output.say(*notes, *left_out(_explanation(loaded.policies, asked).left_out))
     if answer["policies"]:
         _print(answer, asked)
     elif not is_delayed:
@@ -82,7 +168,7 @@ def _wrong(reason: str | None, broker: Broker) -> str:
     """Why nothing can be said of this reason; empty where it can."""
     if reason is not None and not known_reason(reason):
         return f"unknown reason {reason!r}; known: {', '.join(REASONS)}, application:NAME"
-    if reason == queue_type_notes.DIED and broker.kind == "classic":
+    if reason == DIED and broker.kind == "classic":
         return "reason delivery_limit: only quorum queues have one; --queue-type quorum shows it"
     return ""
 
@@ -132,7 +218,7 @@ def document(policies: PolicySet, asked: Question) -> dict[str, Any]:
     chain = policies.chain(vhost=vhost, queue=queue, queue_type=broker.kind)
     reasons = (reason,) if reason is not None else reasons_of(chain)
     if broker.kind == "classic":
-        reasons = tuple(name for name in reasons if name != queue_type_notes.DIED)
+        reasons = tuple(name for name in reasons if name != DIED)
     effective = {name: _effective(policies, chain, name) for name in (*reasons, _BASE)}
     answer["keys"] = [row._asdict() for row in explanation.keys if not only_set or row.set_by != DEFAULT]
     for name in () if reason else reasons:
@@ -143,9 +229,9 @@ def document(policies: PolicySet, asked: Question) -> dict[str, Any]:
     for name in reasons:
         end = target(effective[name], queue, vhost, name)
         answer["ends"].append({"reason": name, "tries": tries(effective[name], name), "target": end})
-    if reason in {None, queue_type_notes.DIED} and broker.kind is not None:
-        dying = _effective(policies, chain, queue_type_notes.DIED)
-        answer["returns"] = [*queue_type_notes.returns(effective[_BASE], dying, broker)]
+    if reason in {None, DIED} and broker.kind is not None:
+        dying = _effective(policies, chain, DIED)
+        answer["returns"] = [*returns(effective[_BASE], dying, broker)]
     return answer
 
 

@@ -1,1 +1,0 @@
-"""`dlx-router policy`: lint, explain, test and import."""
