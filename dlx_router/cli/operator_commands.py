@@ -159,8 +159,6 @@ def edit(  # noqa: PLR0913 - its options
     api_url: Url = LOCAL,
 ) -> None:
     """Change one letter and send it back; its record and deaths stay, and the journal has it before and after."""
-    from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
-
     if body == "-" and not yes:
         raise typer.BadParameter("standard input is the body, so nobody can be asked: say --yes", param_hint="--body")
     changed: dict[str, str | None] = dict.fromkeys(without or ())
@@ -171,12 +169,19 @@ def edit(  # noqa: PLR0913 - its options
         changed[name] = value
     to = {"exchange": "", "routing_key": to_queue} if to_queue else None
 
-    def work(api: "command.Api") -> int:
-        read = None if body is None else command.read_body(body)
+    def work(of: Any, api: Any) -> int:  # noqa: ANN401 - as for _run
+        read = None if body is None else of.read_body(body)
         asked = {"queue": queue, "id": letter, "body": read, "headers": changed, "to": to, KNOWN: known}
-        return command.edit(api, asked, yes=yes, as_json=json)
+        return int(of.edit(api, asked, yes=yes, as_json=json))
 
-    raise typer.Exit(command.run(work, api_url, vhost))
+    _run(work, api_url, vhost)
+
+
+def _run(work: Callable[[Any, Any], int], url: str, vhost: str | None) -> None:
+    """End with the exit code of the work, which takes the module cli/redrive and the API."""
+    from dlx_router.cli import redrive as of  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(of.run(lambda api: work(of, api), url, vhost))
 
 
 def _meant(
@@ -191,17 +196,13 @@ def _meant(
 
 
 def _start(asked: dict[str, Any], vhost: str | None, url: str, *, yes: bool, wait: bool, json: bool) -> None:
-    from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
-
-    raise typer.Exit(command.run(lambda api: command.start(api, asked, yes=yes, wait=wait, as_json=json), url, vhost))
+    _run(lambda of, api: of.start(api, asked, yes=yes, wait=wait, as_json=json), url, vhost)
 
 
 @redrive.command("list")
 def every(*, vhost: Vhost = None, json: Json = False, api_url: Url = LOCAL) -> None:
     """Show all tasks, newest first."""
-    from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
-
-    raise typer.Exit(command.run(lambda api: command.every(api, as_json=json), api_url, vhost))
+    _run(lambda of, api: of.every(api, as_json=json), api_url, vhost)
 
 
 @redrive.command()
@@ -214,10 +215,7 @@ def show(
     api_url: Url = LOCAL,
 ) -> None:
     """Show one task."""
-    from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
-
-    look = command.follow if follow else command.show
-    raise typer.Exit(command.run(lambda api: look(api, task, as_json=json), api_url, vhost))
+    _run(lambda of, api: (of.follow if follow else of.show)(api, task, as_json=json), api_url, vhost)
 
 
 @redrive.command()
@@ -239,9 +237,7 @@ def cancel(task: Name, *, vhost: Vhost = None, json: Json = False, api_url: Url 
 
 
 def _change(task: str, verb: str, vhost: str | None, url: str, *, json: bool) -> None:
-    from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
-
-    raise typer.Exit(command.run(lambda api: command.change(api, task, verb, as_json=json), url, vhost))
+    _run(lambda of, api: of.change(api, task, verb, as_json=json), url, vhost)
 
 
 def doctor(

@@ -1,22 +1,25 @@
 """`dlx-router plan`, `apply`, `destroy`: what the broker should hold for the policies, and the way there and back."""
 
 import asyncio
+import os
+import signal
+import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration, ManagementError
 from dlx_router.broker.every_vhost import every_vhost
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.cli import output
-from dlx_router.cli.drain import CALM, EVERY_S, Drain, flowing
 from dlx_router.config.dialects.import_result import as_yaml
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning import apply_plan, plan_text, removal
@@ -29,6 +32,9 @@ from dlx_router.telemetry import logs
 SETTLES_S: Final = 20.0
 PASSES_S: Final = 15.0  # for a router that ends, for deaths on their way; and new queues are counted within 10 s
 FRESH_S: Final = 6.0  # the broker counts pending deaths every 5 s
+EVERY_S: Final = 1.0
+CALM: Final = 3  # so many looks in a row that find nothing: what is in flight between two queues is seen by one of them
+STOP_S: Final = 60.0
 Work = Callable[["Site"], Awaitable[int]]
 
 
@@ -388,3 +394,47 @@ def _print_removal(by_vhost: Sequence[Remains], *, as_json: bool) -> None:
         output.as_json({"vhosts": [remains.as_row() for remains in by_vhost]})
     else:
         output.say("\n\n".join(map(plan_text.removal, by_vhost)))
+
+
+def flowing(names: Names, delayed: Iterable[str] = ()) -> list[str]:
+    """The queues that a router empties by itself; parking and quarantine wait for a person. `delayed`: exchanges."""
+    own = [names.inbox, names.fifo, names.release, names.retired, *map(names.delay, RUNGS)]
+    return [*own, *map(names.delayed, delayed)]
+
+
+class Drain:
+    """A router of our own, for as long as the block lasts. Its output goes to stderr."""
+
+    def __init__(self, policies: str) -> None:
+        self._policies = policies
+        self._process: asyncio.subprocess.Process
+
+    async def __aenter__(self) -> Self:
+        env = {**os.environ, "DLX_ROUTER_HTTP_PORT": str(_free_port()), "DLX_ROUTER_HTTP_HOST": "127.0.0.1"}
+        argv = ("-m", "dlx_router", "run", "--policies", self._policies)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, *argv, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr
+        )
+        return self
+
+    @property
+    def runs(self) -> bool:
+        """Whether it still does."""
+        return self._process.returncode is None
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.runs:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+    return port

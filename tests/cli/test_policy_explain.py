@@ -13,7 +13,7 @@ from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.policy import DEFAULTS, Effective
 from tests.cli.test_cli import in_a_process
 
-POLICIES = Path(__file__).parents[3] / "policies"
+POLICIES = Path(__file__).parents[2] / "policies"
 
 
 def effective(definition: str, folder: Path) -> Effective:
