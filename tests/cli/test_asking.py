@@ -13,8 +13,7 @@ from tests.cli.test_cli import Done, in_a_process
 from tests.support.serving import serving
 
 SECRET: Final = "hunter2hunter2hunter2"
-COMMANDS: Final = [("letters", "list"), ("redrive", "list"), ("groups",), ("queues",)]
-each = pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+COMMAND: Final = ("letters", "list")  # all commands share the client
 
 
 def refused(done: Done) -> str:
@@ -24,7 +23,6 @@ def refused(done: Done) -> str:
     return done.stderr
 
 
-@each
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -36,21 +34,19 @@ def refused(done: Done) -> str:
     ],
 )
 @pytest.mark.usefixtures("newest")
-def test_a_wrong_address_is_told(command: tuple[str, ...], url: str, said: str) -> None:
-    assert said in refused(in_a_process(*command, API_URL=url))
+def test_a_wrong_address_is_told(url: str, said: str) -> None:
+    assert said in refused(in_a_process(*COMMAND, API_URL=url))
 
 
-@each
 @pytest.mark.parametrize("token", [f"{SECRET}\nmore", f"{SECRET}\r", f"{SECRET}é"])
-def test_what_cannot_be_a_token_is_told_and_not_shown(command: tuple[str, ...], token: str) -> None:
-    assert "DLX_ROUTER_API_TOKEN" in refused(in_a_process(*command, API_URL="http://127.0.0.1:9", API_TOKEN=token))
+def test_what_cannot_be_a_token_is_told_and_not_shown(token: str) -> None:
+    assert "DLX_ROUTER_API_TOKEN" in refused(in_a_process(*COMMAND, API_URL="http://127.0.0.1:9", API_TOKEN=token))
 
 
-@each
-def test_a_token_file_that_cannot_be_read_is_told(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_token_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"\xff\xfe")
     for name, why in (("token", "not UTF-8"), ("nowhere", "No such file")):
-        message = refused(in_a_process(*command, API_TOKEN_FILE=str(tmp_path / name)))
+        message = refused(in_a_process(*COMMAND, API_TOKEN_FILE=str(tmp_path / name)))
         assert ("DLX_ROUTER_API_TOKEN_FILE" in message, why in message) == (True, True)
 
 
@@ -70,9 +66,8 @@ def somebody_else() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_address[1]}"
 
 
-@each
-def test_another_program_at_the_address_is_told(command: tuple[str, ...], somebody_else: str) -> None:
-    assert "no router's API" in refused(in_a_process(*command, API_URL=somebody_else))
+def test_another_program_at_the_address_is_told(somebody_else: str) -> None:
+    assert "no router's API" in refused(in_a_process(*COMMAND, API_URL=somebody_else))
 
 
 def test_nobody_guesses_a_vhost() -> None:
