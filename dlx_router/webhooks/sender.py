@@ -7,7 +7,10 @@ receiver.
 """
 
 import asyncio
+import base64
 import contextlib
+import hashlib
+import hmac
 import socket
 import ssl
 import threading
@@ -27,7 +30,7 @@ from dlx_router.core.addresses import Address, refusal
 from dlx_router.core.notices import Message
 from dlx_router.core.printable import printable
 from dlx_router.telemetry.wall_clock import wall_ms
-from dlx_router.webhooks import formats, signature
+from dlx_router.webhooks import formats
 
 WITHIN_S: Final = 15.0  # all of it: resolving, connecting, the answer
 TEXT_S: Final = 1.0  # for what stands below the head of an answer
@@ -128,7 +131,7 @@ class Sender:
         except _ODD:
             return Answer(taken=False, why="this version cannot write what another one told")
         headers = {"content-type": kind, "user-agent": f"dlx-router/{__version__}", "host": url.netloc.decode()}
-        headers |= signature.headers(message.id, wall_ms() // _SECOND_MS, body, endpoint.secrets)
+        headers |= signed_headers(message.id, wall_ms() // _SECOND_MS, body, endpoint.secrets)
         verify = _context(endpoint.ca_file) if url.scheme == "https" else False
         async with httpx.AsyncClient(
             verify=verify, trust_env=False, follow_redirects=False, timeout=httpx.Timeout(WITHIN_S, connect=CONNECT_S)
@@ -266,3 +269,15 @@ async def _ended(working: Iterable[asyncio.Task[Any]]) -> None:
     for task in working:
         task.cancel()
     await asyncio.gather(*working, return_exceptions=True)
+
+
+def signed_headers(message_id: str, ts_s: int, body: bytes, secrets: Sequence[bytes]) -> dict[str, str]:
+    """Return the headers of Standard Webhooks (https://www.standardwebhooks.com); without a secret no signature.
+
+    What is signed is `msg_id.timestamp.payload`, by HMAC-SHA256, once for each secret: a receiver may know only one.
+    """
+    signed = f"{message_id}.{ts_s}.".encode() + body
+    plain = {"webhook-id": message_id, "webhook-timestamp": str(ts_s)}
+    digests = [hmac.new(secret, signed, hashlib.sha256).digest() for secret in secrets]
+    signature = " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
+    return {**plain, "webhook-signature": signature} if secrets else plain

@@ -2,8 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dlx_router.telemetry.histogram import Histogram
-from dlx_router.telemetry.metrics import MAX_QUEUES, OTHER, Metrics
+from dlx_router.telemetry.metrics import MAX_QUEUES, OTHER, Histogram, Metrics
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 

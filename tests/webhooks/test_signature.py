@@ -12,7 +12,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from dlx_router.config.webhooks.endpoint import secret_bytes
 from dlx_router.webhooks.formats import rendered
-from dlx_router.webhooks.signature import headers
+from dlx_router.webhooks.sender import signed_headers as headers
 from tests.core.test_notices import message
 
 SECRET, OTHER = (f"whsec_{base64.b64encode(bytes([n]) * 32).decode()}" for n in (1, 2))
