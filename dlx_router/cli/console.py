@@ -33,6 +33,7 @@ def console(
 ) -> None:
     """Serve web pages: what dies and why, letters, redrives. It asks the routers' API, and logs in with its tokens."""
     from dlx_router.config.api_access.allowed_hosts import split  # noqa: PLC0415 - see main
+    from dlx_router.config.api_access.trusted_proxies import networks  # noqa: PLC0415 - see main
     from dlx_router.config.environment.settings import Settings, SettingsError  # noqa: PLC0415 - only this command needs it
     from dlx_router.console.router_api import named  # noqa: PLC0415 - only this command needs it
     from dlx_router.console.serving import ConsoleError, serve  # noqa: PLC0415 - only this command needs it
@@ -42,20 +43,13 @@ def console(
         settings = Settings.load({})
         routers = [*map(named, router or [settings.api_url])]
         split(allowed_hosts)
-        _check(trusted_proxies)
+        try:
+            networks(trusted_proxies)
+        except ValueError as error:
+            raise ValueError(f"--trusted-proxies: {error}") from None
         if len({name for name, _ in routers}) < len(routers):
             raise ValueError("--router: two have the same name; write NAME=URL")  # noqa: TRY301 - told as all wrong use is
         logs.configure(settings.log_format, settings.log_level)
         serve(routers, host, port, names=allowed_hosts, secure=https, proxies=trusted_proxies)
     except (SettingsError, ValueError, ConsoleError) as error:
         raise typer.Exit(output.wrong_use(error)) from None
-
-
-def _check(proxies: str) -> None:
-    """ValueError says which of them is no address."""
-    from dlx_router.config.api_access.trusted_proxies import networks  # noqa: PLC0415 - only this command needs it
-
-    try:
-        networks(proxies)
-    except ValueError as error:
-        raise ValueError(f"--trusted-proxies: {error}") from None

@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
@@ -186,7 +186,7 @@ def export(  # noqa: PLR0913 - each is an option
     summaries = api.pages("/letters", "letters", "cursor", limit, q=text, **_query(filters))
     count = 0
     with _opened(to) as file:
-        for summary in _counted(summaries, to is not None):
+        for summary in summaries:
             whole = (
                 api.get(f"/letters/{segment(summary['id'])}", queue=summary["failed_queue"])["letters"]
                 if full
@@ -210,16 +210,6 @@ def _opened(to: Path | None) -> Iterator[IO[str]]:
     except OSError as error:
         output.warn(f"{to}: {error.strerror}; name a file that can be written")
         raise typer.Exit(output.WRONG_USE) from None
-
-
-def _counted(letters: Iterable[dict[str, Any]], wanted: bool) -> Iterable[dict[str, Any]]:  # noqa: FBT001 - as the flag was given
-    """With a count on a terminal, where the letters themselves are not seen."""
-    if not wanted or not sys.stderr.isatty():
-        return letters
-    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
-    from rich.progress import track  # noqa: PLC0415 - slow to import, and not wanted by each command
-
-    return track(letters, "Letters", total=None, console=Console(stderr=True))
 
 
 def _print(api: "Api", query: dict[str, Any], limit: int, *, as_json: bool) -> None:
@@ -250,11 +240,8 @@ def _lies(letter: dict[str, Any]) -> str:
         return where(letter["target"])
     if (sent := letter.get("sent_to")) is not None:  # absent where the router is older
         return letter["failed_queue"] if sent["exchange"].endswith(RETURN) else where(sent)
-    return f"until {shown(letter['due_ms'])}" if _waits(letter) else "–"
-
-
-def _waits(letter: dict[str, Any]) -> bool:
-    return letter["state"] in {"retrying", "held"} and letter["due_ms"] is not None
+    waits = letter["state"] in {"retrying", "held"} and letter["due_ms"] is not None
+    return f"until {shown(letter['due_ms'])}" if waits else "–"
 
 
 def where(target: dict[str, Any]) -> str:

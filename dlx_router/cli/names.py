@@ -6,7 +6,7 @@ offered: what a shell is given here it may evaluate, and anybody may name a queu
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stderr
 from typing import Any, Final
 
@@ -16,56 +16,34 @@ SAFE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,/@%+=-]*", re.ASCII)
 WITHIN_S: Final = 1.0
 MOST: Final = 200
 Offered = list[tuple[str, str]]
+Completion = Callable[[typer.Context, str], Offered]
 
 
-def failed_queues(ctx: typer.Context, incomplete: str) -> Offered:
-    """Queues in which letters failed."""
-    rows = _asked(ctx, "/queues").get("failed", ())
-    return _offered(incomplete, ((row["failed_queue"], _counts(row["states"])) for row in rows))
+def _names(path: str, key: str, pair: Callable[[Any], tuple[Any, str]], **query: Any) -> Completion:  # noqa: ANN401 - parameters of the API
+    """Return what completes names of a list of the API; `pair` gives the name of an item and a note."""
 
+    def complete(ctx: typer.Context, incomplete: str) -> Offered:
+        rows = _asked(ctx, path, **query).get(key, ())
+        return [*dict(_safe(incomplete, map(pair, rows))).items()]
 
-def dead_letter_queues(ctx: typer.Context, incomplete: str) -> Offered:
-    """Queues in which letters lie."""
-    rows = _asked(ctx, "/queues").get("lying", ())
-    names = ((row["queue"] or ("" if row["exchange"] else row["routing_key"]), row["indexed"]) for row in rows)
-    return _offered(incomplete, ((name, f"{count} lie there") for name, count in names))
-
-
-def groups(ctx: typer.Context, incomplete: str) -> Offered:
-    """Groups, those that had a death last first."""
-    rows = _asked(ctx, "/groups", limit=MOST).get("groups", ())
-    return _offered(incomplete, ((row["id"], f"{row['state']}, {row['lying']} lie there") for row in rows))
-
-
-def letters(ctx: typer.Context, incomplete: str) -> Offered:
-    """The newest letters."""
-    rows = _asked(ctx, "/letters", limit=MOST).get("letters", ())
-    return _offered(incomplete, ((row["id"], row["state"]) for row in rows))
-
-
-def tasks(ctx: typer.Context, incomplete: str) -> Offered:
-    """Tasks, the newest first."""
-    rows = _asked(ctx, "/tasks", vhost=ctx.params.get("vhost")).get("tasks", ())
-    return _offered(incomplete, ((row["id"], f"{row['spec']['kind']}, {row['state']}") for row in rows))
-
-
-def policies(ctx: typer.Context, incomplete: str) -> Offered:
-    """Policies in force."""
-    rows = _asked(ctx, "/policies").get("policies", ())
-    return _offered(incomplete, ((row["name"], "") for row in rows))
-
-
-def vhosts(ctx: typer.Context, incomplete: str) -> Offered:
-    """Vhosts that the router serves."""
-    return _offered(incomplete, ((name, "") for name in _asked(ctx, "/status").get("vhosts", ())))
+    return complete
 
 
 def _counts(states: dict[str, int]) -> str:
     return ", ".join(f"{int(count)} {state}" for state, count in sorted(states.items()) if SAFE.fullmatch(state))
 
 
-def _offered(incomplete: str, pairs: Iterable[tuple[Any, str]]) -> Offered:
-    return [*dict(_safe(incomplete, pairs)).items()]
+failed_queues = _names("/queues", "failed", lambda row: (row["failed_queue"], _counts(row["states"])))
+dead_letter_queues = _names(
+    "/queues",
+    "lying",
+    lambda row: (row["queue"] or ("" if row["exchange"] else row["routing_key"]), f"{row['indexed']} lie there"),
+)
+groups = _names("/groups", "groups", lambda row: (row["id"], f"{row['state']}, {row['lying']} lie there"), limit=MOST)
+letters = _names("/letters", "letters", lambda row: (row["id"], row["state"]), limit=MOST)
+tasks = _names("/tasks", "tasks", lambda row: (row["id"], f"{row['spec']['kind']}, {row['state']}"))
+policies = _names("/policies", "policies", lambda row: (row["name"], ""))
+vhosts = _names("/status", "vhosts", lambda name: (name, ""))
 
 
 def _safe(incomplete: str, pairs: Iterable[tuple[Any, str]]) -> Iterator[tuple[str, str]]:
@@ -83,8 +61,8 @@ def _asked(ctx: typer.Context, path: str, **query: Any) -> dict[str, Any]:  # no
     try:
         with redirect_stderr(io.StringIO()):
             api = Api(ctx.params.get("api_url") or ctx.params.get("url"), timeout_s=WITHIN_S)
-            if path == "/tasks" and query["vhost"] is None:
-                query["vhost"] = api.settings.vhost_list()[0]
+            if path == "/tasks":
+                query["vhost"] = ctx.params.get("vhost") or api.settings.vhost_list()[0]
             return api.look(path, **query)[0] or {}
     except (typer.Exit, ValueError, LookupError):
         return {}
