@@ -139,15 +139,10 @@ fuzz: $(READY)  ## hostile input, EACH=150 seconds a target; BROKER=4.3
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_FUZZ_SECONDS=$(EACH) DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/fuzz -s -n 2 $(ARGS)
 
-upgrade: $(READY)  ## letters in every rung while broker or routers are upgraded
-	$(BIN)/python -m tools.brokers fetch
-	$(BIN)/python -m tools.release.upgrade $(ARGS)
-	$(BIN)/python -m tools.release.upgrade --beside $(ARGS)
-	$(BIN)/python -m tools.release.rolling $(ARGS)
-	rm -rf build/before && $(BIN)/python -m tools.release.before 0.1.0 build/before
-	$(BIN)/python -m tools.release.rolling --tree build/before $(ARGS)
-	$(BIN)/python -m tools.release.rungs
-	$(BIN)/python -m tools.release.rungs --back
+upgrade: $(READY)  ## letters in every rung while broker and router are upgraded
+	$(BIN)/python -m tools.brokers fetch 4.0 4.3
+	$(BIN)/python -m tools.release.upgrade
+	$(BIN)/python -m tools.release.upgrade --back
 
 redrive-audit: $(READY)  ## redrive LETTERS=100000, killed twice: every letter is found
 	$(BIN)/python -m tools.brokers fetch 4.3

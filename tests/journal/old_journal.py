@@ -1,4 +1,4 @@
-"""The journal of a router of version 0.1.0 (commit 203533f), as `tools/release/old_journal.py` recorded it."""
+"""The journal of a router of version 0.1.0 (commit 203533f), as a program recorded it at that version."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The router of the release before and that of this tree take each other's place, and letters wait in every rung."""
+"""The router of the release before and that of this tree replace each other while letters wait in every rung."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ import pytest
 
 from dlx_router.core.names import RUNGS
 from tests.support.vhost import Vhost
-from tools.release import before, rungs
+from tools.release.history import release_before
+from tools.release.upgrade import LETTERS, Upgrade
 
 IS_CHECKOUT = (Path(__file__).parents[2] / ".git").exists()
 
@@ -16,7 +17,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its source."""
     if not IS_CHECKOUT:
         pytest.skip("the release before is in the history, and this is no git checkout")
-    return before.unpacked(before.LAST, tmp_path_factory.mktemp("before"))
+    return release_before(tmp_path_factory.mktemp("before"))
 
 
 @pytest.mark.slow
@@ -24,7 +25,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_letters_in_every_rung_outlive_the_change_of_the_router(
     *, goes_back: bool, vhost: Vhost, tmp_path: Path, old: Path
 ) -> None:
-    done = rungs.run(rungs.Place(vhost.amqp_url, vhost.management_url, tmp_path, old), goes_back=goes_back)
+    done = Upgrade(vhost.amqp_url, vhost.management_url, tmp_path, old, goes_back).run()
     assert done.wrong == [], str(done)
-    assert len(done.failed_at) == rungs.LETTERS * len(RUNGS)
+    assert len(done.failed_at) == LETTERS * len(RUNGS)
     assert sum(map(bool, done.held.values())) >= 40, "rungs with letters in them when the second router began"

@@ -5,6 +5,10 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
+# Version → commit: a release adds a line, and upgrades are tried from the last. 0.1.0 was never published; the recorded
+# journal of tests/journal/old is of that tree.
+COMMITS: Final = {"0.1.0": "203533f8c0bb0c8acd4989ecce0a1c3e90d31210"}
+LAST: Final = [*COMMITS][-1]
 
 
 class HistoryError(Exception):
@@ -23,3 +27,10 @@ def git(*args: str) -> bytes:
 def export(commit: str, folder: Path, *paths: str) -> None:
     """The files of a commit (those paths of it), and nothing else, into an existing folder."""
     subprocess.run(["tar", "-x", "-C", str(folder)], input=git("archive", "--format=tar", commit, *paths), check=True)
+
+
+def release_before(folder: Path) -> Path:
+    """Write the package of the release before below a folder; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    export(COMMITS[LAST], folder, "dlx_router")
+    return folder

@@ -1,17 +1,15 @@
-"""Upgrade the broker under waiting letters: `make upgrade`, in the two ways that there are.
+"""Upgrade router and broker while letters wait in every rung (delay queue): `make upgrade`.
 
-Letters wait in several rungs, others lie dead in their queue and in parking.
+    python -m tools.release.upgrade              # the router before, RabbitMQ 4.0 → this tree, RabbitMQ 4.3 in place
+    python -m tools.release.upgrade --back       # this tree → the router before, on RabbitMQ 4.3
 
-In place (4.0 → 4.3): all feature flags are enabled, the broker is stopped, the next version starts on the same data
-with the same name and ports. The router is not touched: it finds the broker again.
+The first router decides about letters of one queue for each rung, and is stopped. The broker is upgraded on its data,
+with all feature flags enabled before. The second router starts with the same key. Short rungs end by themselves; from
+the others this program takes each letter and publishes it to `dlx-router.release`, as the broker would.
 
-Beside (`--beside`, 3.10 → 4.3): a new broker takes the old one's definitions, the router is stopped, shovels carry
-every letter over, those out of the rungs to `dlx-router.release`, and the router starts at the new broker with the same
-key. (3.10 cannot become 4.x in place: RabbitMQ asks for 3.13 between, which is not among the versions that we have.)
-
-Then every letter must be where it belongs, and a new one must go through.
-
-The auditor is plain pika. Exit: 0 nothing lost · 1 something is, or a letter is stuck · 2 the run could not be made.
+Then each letter must be in its queue once, not too early, after one death; it is rejected once more and must be dead
+after two, with the id that it had; and the journal must have all of it. The auditor is plain pika.
+Exit: 0 all of it holds · 1 something does not · 2 the run could not be made.
 """
 
 import argparse
@@ -20,34 +18,28 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from tests.support.bulk import INBOX, PARKING, pour
-from tests.support.client import Client
+import pika
+
+from dlx_router.core.names import RUNGS
+from tests.journal import plain_reader
+from tests.support.bulk import INBOX, law_holds, record
+from tests.support.client import Client, Message
 from tests.support.router import Router, RouterEndedError
-from tools.brokers import RELEASES, BrokerError, Node
+from tools.brokers import BrokerError, Node
 from tools.brokers.programs import provide
-from tools.release import second_broker
-from tools.release.history import HistoryError
+from tools.polling import stream, until
+from tools.release.history import LAST, ROOT, HistoryError, release_before
 
-RUNG: Final = "dlx-router.delay."
-WORK, DOOMED, HOMELESS = "up.work", "up.doomed", "up.homeless"
-PLACES: Final = {WORK: WORK, DOOMED: f"DLQ.{DOOMED}", HOMELESS: PARKING}
-POLICIES: Final = """
-version: 1
-policies:
-  - name: waits
-    queue: up.work
-    definition: {max-delivery-attempts: 2, redelivery-delay: 40s, redelivery-collision-avoidance-factor: 0.5}
-  - {name: doomed, queue: up.doomed, definition: {max-delivery-attempts: 1}}
-"""
-PATIENCE_S: Final = 180.0
-LOOK_S: Final = 0.1
+DEAD: Final = "up.dead"
+LETTERS: Final = 3  # in each rung
+BY_THEMSELVES_MS: Final = 4_000  # shorter rungs are waited for
+CERTAIN_MS: Final = 600_000  # no longer rung can be over when the second router starts
+KINDS: Final = {"retried": 1, "released": 1, "dead_lettered": 1}
 
 
 class UpgradeError(Exception):
@@ -56,201 +48,196 @@ class UpgradeError(Exception):
 
 @dataclass
 class Upgrade:
-    """One run. `found`: queue of failure → copies of each body in the place where it belongs."""
+    """A run in a vhost. `old`: the source of the release before; `goes_back`: from this tree to that one."""
 
-    before: str
-    after: str
-    letters: int
-    rungs: dict[str, int] = field(default_factory=dict)
-    away_s: float = 0.0
-    back_s: float = 0.0
-    found: dict[str, Counter[bytes]] = field(default_factory=dict)
-
-    def expected(self) -> Iterator[tuple[str, set[bytes]]]:
-        """Queue of failure → bodies."""
-        for queue in PLACES:
-            yield queue, {f"{queue} {number}".encode() for number in range(self.count(queue))}
-
-    def count(self, queue: str) -> int:
-        """How many letters die there."""
-        return self.letters if queue == WORK else self.letters // 5
-
-    @property
-    def lost(self) -> int:
-        """Letters that are not in their place."""
-        return sum(len(bodies - self.found[queue].keys()) for queue, bodies in self.expected())
-
-    @property
-    def copies(self) -> int:
-        """Copies beyond the first."""
-        return sum(bodies.total() - len(bodies) for bodies in self.found.values())
+    amqp_url: str
+    management_url: str
+    folder: Path
+    old: Path
+    goes_back: bool = False
+    failed_at: dict[str, float] = field(default_factory=dict)
+    held: dict[int, int] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        letters = sum(len(bodies) for _, bodies in self.expected())
-        waited = ", ".join(f"{count} in {name.removeprefix(RUNG)} ms" for name, count in self.rungs.items())
-        return (
-            f"RabbitMQ {self.before} → {self.after}: {sum(self.rungs.values())} letters waited ({waited}); the change "
-            f"took {self.away_s:.1f} s, the router ready {self.back_s:.1f} s later; "
-            f"of {letters} letters lost {self.lost}, copies too many {self.copies}"
-        )
+        names = [LAST, "this tree"]
+        outcome = "; ".join(self.wrong) or "none lost, none twice, none early, all in the journal"
+        letters = f"{len(self.failed_at)} letters, {sum(self.held.values())} of them in rungs at the change"
+        return f"{' → '.join(reversed(names) if self.goes_back else names)}: {letters}: {outcome}"
+
+    def run(self, change: Callable[[], object] = lambda: None) -> "Upgrade":
+        """Do all of it; `change` is called between the two routers."""
+        (self.folder / "policies").mkdir()
+        (self.folder / "policies" / "upgrade.yaml").write_text(_policies(), encoding="utf-8")
+        (self.folder / "key").write_text(secrets.token_hex(32), encoding="utf-8")
+        first, second = self._router(is_old=not self.goes_back), self._router(is_old=self.goes_back)
+        try:
+            first.start(within=60)
+            with Client(self.amqp_url) as client:
+                self._fail_all(client, first)
+            first.stop()
+            change()
+            second.start(within=120)
+            with Client(self.amqp_url) as client:
+                self._await_short(client)
+                self._end_long(client)
+                self._judge(client, second)
+        finally:
+            first.close()
+            second.close()
+        self._judge_journal()
+        return self
+
+    def _router(self, *, is_old: bool) -> Router:
+        env = {"PROVENANCE_KEY_FILE": str(self.folder / "key"), "JOURNAL": "required"}
+        log = self.folder / f"router-{'old' if is_old else 'new'}.log"
+        return Router(
+            amqp_url=self.amqp_url, management_url=self.management_url, policies=self.folder / "policies", log=log,
+            env=env, tree=self.old if is_old else ROOT,
+        )  # fmt: skip
+
+    def _fail_all(self, client: Client, router: Router) -> None:
+        """Reject each letter once, those with the longest wait first."""
+        client.queue(DEAD)
+        for ms in reversed(RUNGS):
+            client.queue(_work(ms), dead_letter_exchange=INBOX)
+            for number in range(LETTERS):
+                name = f"{_work(ms)} {number}"
+                client.publish(name, key=_work(ms), message_id=name)
+                client.fail(_work(ms))
+                self.failed_at[name] = time.monotonic()
+        total = len(self.failed_at)
+        _until(lambda: router.metric("settled_total", action="retry") == total, "not all were decided about")
+
+    def _await_short(self, client: Client) -> None:
+        """Watch letters of short rungs come back, none before its time."""
+        short = [ms for ms in RUNGS if ms <= BY_THEMSELVES_MS]
+
+        def all_back() -> bool:
+            for ms in short:
+                depth, now = client.depth(_work(ms)), time.monotonic()
+                due = [self.failed_at[f"{_work(ms)} {at}"] + (ms - RUNGS[0]) / 1000 for at in range(LETTERS)]
+                if depth > sum(moment <= now for moment in due):
+                    self.wrong.append(f"of {_work(ms)} {depth} are back before their time")
+            return all(client.depth(_work(ms)) == LETTERS for ms in short)
+
+        _until(all_back, "those of short rungs are not back")
+        self.held = {ms: client.depth(_rung(ms)) for ms in RUNGS if ms > BY_THEMSELVES_MS}
+        if lost := [ms for ms in RUNGS if ms >= CERTAIN_MS and self.held[ms] != LETTERS]:
+            self.wrong.append(f"not all are in their rungs: {lost}")
+
+    def _end_long(self, client: Client) -> None:
+        for ms in self.held:
+            while (letter := client.get(_rung(ms))) is not None:
+                client.publish(
+                    letter.body, exchange="dlx-router.release", key=letter.routing_key, headers=letter.headers,
+                    delivery_mode=2, message_id=letter.properties.message_id,
+                )  # fmt: skip
+                letter.ack()
+        _until(lambda: all(client.depth(_work(ms)) >= LETTERS for ms in RUNGS), "those of long rungs are not back")
+
+    def _judge(self, client: Client, router: Router) -> None:
+        """Once each after one death; rejected again, once each and dead after two."""
+        ids: dict[str, str] = {}
+        for ms in RUNGS:
+            letters = _all(client, _work(ms))
+            if (bodies := sorted(_name(one) for one in letters)) != [f"{_work(ms)} {at}" for at in range(LETTERS)]:
+                self.wrong.append(f"in {_work(ms)} are {bodies}")
+            for letter in letters:
+                self._check(letter, 1)
+                ids[_name(letter)] = record(letter)["id"]
+                letter.reject()
+        _until(lambda: client.depth(DEAD) >= len(self.failed_at), "not all are dead in the end")
+        dead = [letter.ack() for letter in _all(client, DEAD)]
+        if Counter(map(_name, dead)) != Counter([*self.failed_at]):
+            self.wrong.append(f"{len(dead)} letters of {len({*map(_name, dead)})} names are dead")
+        for letter in dead:
+            self._check(letter, 2)
+            if record(letter)["id"] != ids.get(_name(letter)):
+                self.wrong.append(f"{_name(letter)} has another id now")
+        if [queue for queue in ("dlx-router.parking", "dlx-router.quarantine") if client.depth(queue)]:
+            self.wrong.append("something lies in parking or quarantine")
+        _until(lambda: router.metric("in_flight") == 0, "something stays in flight")
+        law_holds(router)
+
+    def _check(self, letter: Message, times: int) -> None:
+        deaths = [(death["queue"], death["reason"], death["count"]) for death in letter.deaths]
+        attempts, queue = record(letter)["attempts"], _name(letter).partition(" ")[0]
+        if (deaths, attempts) != ([(queue, "rejected", times)], times):
+            self.wrong.append(f"{_name(letter)} has {deaths}, attempts {attempts}, after {times} deaths")
+
+    def _judge_journal(self) -> None:
+        """Each letter has each of its steps; an event that is there twice is one."""
+        steps: dict[str, set[tuple[str, str]]] = {}
+        connection = pika.BlockingConnection(pika.URLParameters(self.amqp_url))
+        for properties, body in stream(connection, "dlx-router.journal", idle_s=2.0):
+            for event in plain_reader.events(properties.content_encoding, body):
+                if "failed_queue" in event:
+                    name = event["props"].get("message_id", "")
+                    steps.setdefault(name, set()).add((event["event_id"], event["kind"]))
+        connection.close()
+        for name in self.failed_at:
+            if (kinds := Counter(kind for _, kind in steps.get(name, ()))) != KINDS:
+                self.wrong.append(f"the journal has {dict(kinds)} of {name}")
 
 
-def run(before: str, after: str, letters: int, folder: Path, *, beside: bool) -> Upgrade:
-    """Everything, on private nodes that are gone afterwards."""
-    furnish(folder, POLICIES)
-    with ExitStack() as stack:
-        node = Node(provide(before))
-        stack.callback(node.close)
-        router = _router(node, folder)
-        stack.callback(router.close)
-        router.start()
-        done = Upgrade(node.version, "", letters)
-        with Client(node.amqp_url) as client:
-            _fail_all(client, done)
-            _await_places(client, done)
-            done.rungs = _rungs(node, client)
-        if not done.rungs:
-            raise UpgradeError("no letter waits: what is upgraded shows nothing")
-        began = time.monotonic()
-        if beside:
-            router.stop()
-            node = second_broker.moved(node, provide(after), stack)
-            router = _router(node, folder)
-            stack.callback(router.close)
-            router.start(wait=False)
-        else:
-            _become(node, after)
-        done.away_s, done.after = time.monotonic() - began, node.version
-        _audit(node, router, done)
-        return done
+def _work(ms: int) -> str:
+    return f"up.{ms}"
 
 
-def furnish(folder: Path, policies: str) -> None:
-    """What a router needs: a folder of policies, and the key."""
-    (folder / "policies").mkdir()
-    (folder / "policies" / "upgrade.yaml").write_text(policies, encoding="utf-8")
-    (folder / "key").write_text(secrets.token_hex(32), encoding="utf-8")
+def _rung(ms: int) -> str:
+    return f"dlx-router.delay.{ms}"
 
 
-class Judged(Protocol):
-    """A run; as text, what came of it. `wrong`: what does not hold."""
-
-    wrong: list[str]
+def _name(letter: Message) -> str:
+    return letter.body.decode()
 
 
-def verdict(run: Callable[[], Judged]) -> int:
-    """The exit code of a program that makes this run, and prints what came of it."""
-    try:
-        done = run()
-    except (BrokerError, UpgradeError, RouterEndedError, HistoryError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(done)
-    return int(bool(done.wrong))
+def _policies() -> str:
+    end = f'max-delivery-attempts: 2, dead-letter-exchange: "", dead-letter-routing-key: {DEAD}'
+    lines = (
+        f"  - {{name: r{ms}, queue: {_work(ms)}, definition: {{redelivery-delay: {ms}ms, {end}}}}}" for ms in RUNGS
+    )
+    return "version: 1\npolicies:\n" + "\n".join(lines) + "\n"
 
 
-def _router(node: Node, folder: Path) -> Router:
-    """One on this node, not started."""
-    env, log = {"PROVENANCE_KEY_FILE": str(folder / "key")}, folder / f"router-{node.version}.log"
-    urls = node.amqp_url, node.management_url
-    return Router(amqp_url=urls[0], management_url=urls[1], policies=folder / "policies", log=log, env=env)
+def _all(client: Client, queue: str) -> list[Message]:
+    letters = []
+    while (letter := client.get(queue)) is not None:
+        letters.append(letter)
+    return letters
 
 
-def _audit(node: Node, router: Router, done: Upgrade) -> None:
-    began = time.monotonic()
-    try:
-        router.await_ready(PATIENCE_S)
-        done.back_s = time.monotonic() - began
-        with Client(node.amqp_url) as client:
-            done.found = {queue: collect(client, place, done.count(queue)) for queue, place in PLACES.items()}
-            _one_more(client)
-    except AssertionError as error:
-        raise UpgradeError(f"{error}\n{router.output[-2000:]}") from error
-
-
-def _fail_all(client: Client, done: Upgrade) -> None:
-    """Every letter is rejected once."""
-    for queue, bodies in done.expected():
-        client.queue(queue, "quorum", dead_letter_exchange=INBOX)
-        pour(client, queue, sorted(bodies))
-        for _ in bodies:
-            client.fail(queue)
-
-
-def _await_places(client: Client, done: Upgrade) -> None:
-    """The inbox is empty, and all that need not wait lie in their place."""
-    for queue, place in PLACES.items():
-        if queue != WORK:
-            until(partial(_holds, client, place, done.count(queue)))
-    until(lambda: client.depth(INBOX) == 0)
-
-
-def _holds(client: Client, place: str, count: int) -> bool:
-    return client.exists(place) and client.depth(place) >= count
-
-
-def until(look: Callable[[], bool]) -> None:
-    """Wait for it. Raises UpgradeError."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not look():
-        if time.monotonic() > deadline:
-            raise UpgradeError(f"not within {PATIENCE_S:g} s")
-        time.sleep(LOOK_S)
-
-
-def _rungs(node: Node, client: Client) -> dict[str, int]:
-    """What waits in which. Asked of the queues: rabbitmqctl knows counts of some seconds ago."""
-    names = sorted(name for name in node.rabbitmqctl("list_queues", "name").splitlines() if name.startswith(RUNG))
-    return {name: count for name in names if (count := client.depth(name))}
-
-
-def _become(node: Node, version: str) -> None:
-    """As the manual says: every feature flag first, then stop, then the next version on the same data."""
-    node.rabbitmqctl("enable_feature_flag", "all")
-    node.stop()
-    node.become(provide(version))
-    node.start()
-
-
-def collect(client: Client, place: str, count: int) -> Counter[bytes]:
-    """What lies there, or comes, until all are there and nothing more is."""
-    bodies: Counter[bytes] = Counter()
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        message = client.get(place)
-        if message is not None:
-            bodies[message.ack().body] += 1
-        elif len(bodies) >= count:
-            break
-        else:
-            time.sleep(LOOK_S)
-    return bodies
-
-
-def _one_more(client: Client) -> None:
-    """On the new broker letters go through as ever."""
-    client.publish("new", key=DOOMED)
-    client.fail(DOOMED)
-    assert client.take(PLACES[DOOMED], within=30).body == b"new"
+def _until(look: Callable[[], bool], otherwise: str) -> None:
+    until(look, lambda: UpgradeError(otherwise), within_s=180, every_s=0.02)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--letters", type=int, default=1000, help="that wait (default 1000); a fifth more of two kinds")
-    parser.add_argument("--beside", action="store_true", help="a new broker beside the old one, instead of in place")
-    parser.add_argument("--from", dest="before", choices=list(RELEASES), help="(default 4.0; beside 3.10)")
-    parser.add_argument("--to", dest="after", choices=list(RELEASES), default="4.3", help="(default 4.3)")
-    given = parser.parse_args(argv)
+    parser.add_argument("--back", action="store_true", help="from this tree to the release before")
+    goes_back = bool(parser.parse_args(argv).back)
     try:
         with tempfile.TemporaryDirectory(prefix="dlx-router-upgrade-") as folder:
-            before = given.before or ("3.10" if given.beside else "4.0")
-            done = run(before, given.after, given.letters, Path(folder), beside=given.beside)
-    except (BrokerError, UpgradeError, second_broker.MoveError) as error:
+            old = release_before(Path(folder) / "old")
+            node = Node(provide("4.3" if goes_back else "4.0"))
+
+            def upgraded() -> None:
+                node.rabbitmqctl("enable_feature_flag", "all")
+                node.stop()
+                node.become(provide("4.3"))
+                node.start()
+
+            try:
+                done = Upgrade(node.amqp_url, node.management_url, Path(folder), old, goes_back)
+                done.run(upgraded if not goes_back else lambda: None)
+            finally:
+                node.close()
+    except (BrokerError, UpgradeError, RouterEndedError, HistoryError) as error:
         print(error, file=sys.stderr)
         return 2
     print(done)
-    return int(done.lost > 0)
+    return int(bool(done.wrong))
 
 
 if __name__ == "__main__":
