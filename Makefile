@@ -93,7 +93,7 @@ test-pure: $(READY)  ## the tests that ask no broker
 	$(BIN)/python -m pytest -n $(JOBS) -m "pure and not slow and not long and not measure and not clients and not image" $(ARGS)
 
 test-pythons: $(READY)  ## those on Debian's Pythons: 3.11, 3.13, 3.14 (root on Debian)
-	$(BIN)/python -m tools.release.pythons $(ARGS)
+	$(BIN)/python -m tools.release.clean_machine --pythons
 
 core: $(READY)  ## the core alone: 98 % of its branches at least
 	$(BIN)/coverage run -m pytest -q tests/core
@@ -113,7 +113,7 @@ budget:  ## lines and modules of each package: within tools/budget.txt
 	$(PYTHON) -m tools.budget $(ARGS)
 
 audit-deps: $(READY)  ## known vulnerabilities in constraints.txt (asks the network)
-	$(BIN)/python -m tools.release.audit_deps
+	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt
 
 ##@ Prove (minutes to hours)
 
@@ -212,7 +212,7 @@ site: $(READY)  ## the documentation as a site → build/site
 
 .PHONY: release release-again constraints
 
-release: $(READY)  ## wheels, image, chart, SBOM in dist/; docs/release.md
+release: $(READY)  ## wheels, chart, SBOM in dist/; docs/release.md
 	$(BIN)/python -m tools.release.build --to dist $(ARGS)
 	rm -rf build/release && $(PYTHON) -m venv build/release
 	build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl

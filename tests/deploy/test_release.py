@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from dlx_router import __version__
 from tests.deploy.chart import CHART, ROOT, of_kind, pod_of, rendered
-from tools.release.build import CHECKSUMS, STATEMENT, chart_version
+from tools.release.build import CHECKSUMS, chart_version
 
 WORKFLOW: Final = ROOT / ".github/workflows/release.yml"
 IS_CHECKOUT: Final = (ROOT / ".git").exists()
@@ -59,16 +59,16 @@ def test_a_fresh_environment_runs_it(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the commit, without an image."""
+    """Of the commit."""
     return released(tmp_path_factory.mktemp("release") / "dist")
 
 
 def released(to: Path, *options: str, **more: str) -> Path:
-    """Built from the commit, without an image. `more`: of the environment."""
+    """Built from the commit. `more`: of the environment."""
     if not IS_CHECKOUT:
         pytest.skip("a release is built from a commit, and this is no git checkout")
     env = {**os.environ, **more}
-    argv = [sys.executable, "-m", "tools.release.build", "--no-image", "--to", str(to), *options]
+    argv = [sys.executable, "-m", "tools.release.build", "--to", str(to), *options]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return to
@@ -85,7 +85,6 @@ def test_it_has_every_distribution_of_the_tree_the_chart_and_what_tells_of_them(
     others = {
         f"dlx-router-{chart_version(__version__)}.tgz",
         f"dlx-router-{__version__}.cdx.json",
-        "provenance.intoto.json",
         "SHA256SUMS",
     }
     assert others <= names
@@ -110,21 +109,10 @@ def test_two_builds_of_a_commit_give_the_same_bytes(release: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_checksums_and_statement_are_those_of_the_files(release: Path) -> None:
+def test_checksums_are_those_of_the_files(release: Path) -> None:
     _run("sha256sum", "--check", "--strict", CHECKSUMS, cwd=release)
-    statement = _json(release / STATEMENT)
-    lines = (release / CHECKSUMS).read_text(encoding="utf-8").splitlines()
-    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
-    assert STATEMENT not in sums, "it says who built, and by hand that is another one"
-    assert {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]} == sums
-    assert (statement["_type"], statement["predicateType"]) == (
-        "https://in-toto.io/Statement/v1",
-        "https://slsa.dev/provenance/v1",
-    )
-    made = statement["predicate"]["buildDefinition"]
-    assert made["externalParameters"]["commit"] == _run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
-    assert made["resolvedDependencies"][0]["digest"] == {"gitCommit": made["externalParameters"]["commit"]}
-    assert str(ROOT) not in json.dumps(statement)
+    names = {line.split("  ")[1] for line in (release / CHECKSUMS).read_text(encoding="utf-8").splitlines()}
+    assert names == {path.name for path in release.iterdir()} - {CHECKSUMS}
 
 
 def test_the_chart_of_a_release_is_the_trees_and_helm_reads_it(release: Path) -> None:
@@ -147,12 +135,7 @@ def test_the_bill_of_materials_names_every_package_once_with_the_version_of_the_
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     chosen = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
     assert {name: component["version"] for name, component in components.items()}.items() <= chosen.items()
-    scopes = {name: components[name]["scope"] for name in ("pamqp", "opentelemetry-sdk")}
-    assert scopes == {"pamqp": "required", "opentelemetry-sdk": "optional"}
-    known = {component["bom-ref"] for component in [*bill["components"], bill["metadata"]["component"]]}
-    assert {
-        other for dependency in bill["dependencies"] for other in [dependency["ref"], *dependency.get("dependsOn", [])]
-    } == known
+    assert {"pamqp", "opentelemetry-sdk"} <= {*components}
 
 
 def test_the_workflow_publishes_what_make_release_built_and_no_other() -> None:

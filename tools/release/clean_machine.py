@@ -1,6 +1,7 @@
 """The two README commands on a machine that has nothing: a freshly unpacked Debian 12 with README's prerequisites.
 
     python -m tools.release.clean_machine --release trixie "make test-pure"     # other commands on another Debian
+    python -m tools.release.clean_machine --pythons                             # `make test-pythons`
 
 What is committed is cloned into it, so a forgotten file is missed here. The unpacked system is kept in the cache and
 copied for each run. The way to packages is the host's: pip's and apt's settings, certificates, proxies. Root only.
@@ -25,6 +26,7 @@ ROOT: Final = Path(__file__).parents[2]
 RELEASE: Final = "bookworm"
 PREREQUISITES: Final = ("make", "git", "ca-certificates", "python3")  # README names the same
 COMMANDS: Final = ("make demo", "make test")
+PYTHONS: Final = {"bookworm": "3.11", "trixie": "3.13", "forky": "3.14"}  # 3.12, of the image, is in none
 
 _ENTER: Final = """
 root=$1; shift
@@ -38,9 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commands", nargs="*", default=COMMANDS, help="instead of those of the README")
     parser.add_argument("--release", default=RELEASE, help=f"of Debian (default {RELEASE})")
+    parser.add_argument("--pythons", action="store_true", help="the tests without a broker on each Debian's Python")
     given = parser.parse_args(argv)
+    if given.pythons:
+        return max([_run(release, ["python3 --version", "make test-pure"]) for release in PYTHONS])
+    return _run(given.release, given.commands)
+
+
+def _run(release: str, commands: Sequence[str]) -> int:
     try:
-        base = _base(given.release)
+        base = _base(release)
     except BrokerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -57,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for path in paths:
             (machine / path.removeprefix("/")).mkdir(parents=True, exist_ok=True)
         subprocess.run(["git", "clone", "-q", str(ROOT), str(machine / "srv/dlx-router")], check=True)
-        return max(_timed(machine, command, paths) for command in given.commands)
+        return max(_timed(machine, command, paths) for command in commands)
     finally:
         shutil.rmtree(machine, ignore_errors=True)
 
