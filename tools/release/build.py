@@ -147,20 +147,25 @@ def sbom(wheel: Path, time_s: int) -> str:
     with zipfile.ZipFile(wheel) as file:
         (name,) = (name for name in file.namelist() if name.endswith(".dist-info/METADATA"))
         own = message_from_bytes(file.read(name))
-    waiting, found = [(line, EXTRA) for line in own.get_all("Requires-Dist") or []], set[str]()
+    root = "dlx-router"
+    waiting, needs = [(root, line, EXTRA) for line in own.get_all("Requires-Dist") or []], {root: set[str]()}
     while waiting:
-        line, extra = waiting.pop()
+        asking, line, extra = waiting.pop()
         need = Requirement(line)
         if need.marker is not None and not any(need.marker.evaluate({"extra": one}) for one in {extra, ""}):
             continue
-        name = canonicalize_name(need.name)
-        if name not in found:
-            found.add(name)
-            waiting += [(inner, one) for inner in metadata.requires(name) or [] for one in (need.extras or {""})]
-    bom = Bom(components=[_component(name, metadata.version(name)) for name in found])
+        needs[asking].add(name := canonicalize_name(need.name))
+        if name not in needs:
+            needs[name] = set()
+            waiting += [(name, inner, one) for inner in metadata.requires(name) or [] for one in need.extras or {""}]
+    known = {name: _component(name, metadata.version(name)) for name in needs.keys() - {root}}
+    known[root] = _component(root, own["Version"], ComponentType.APPLICATION)
+    bom = Bom(components=[component for name, component in known.items() if name != root])
     bom.serial_number = uuid.uuid5(uuid.NAMESPACE_OID, _sha256(wheel))
     bom.metadata.timestamp = datetime.fromtimestamp(time_s, UTC)
-    bom.metadata.component = _component("dlx-router", own["Version"], ComponentType.APPLICATION)
+    bom.metadata.component = known[root]
+    for name, others in needs.items():
+        bom.register_dependency(known[name], [known[other] for other in others])
     return JsonV1Dot6(bom).output_as_string(indent=1)
 
 
