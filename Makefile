@@ -125,7 +125,7 @@ mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 
 audit: $(READY)  ## kill the router at its work; every letter is accounted for
 	$(BIN)/python -m tools.brokers fetch 4.3
-	$(BIN)/python -m tools.chaos.kills.run $(ARGS)
+	$(BIN)/python -m tools.chaos.audit $(ARGS)
 
 chaos: $(READY)  ## break all around the router, MINUTES=30; docs/reliability.md
 	$(BIN)/python -m tools.brokers fetch 4.3

@@ -36,7 +36,7 @@ from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tools import brokers
 from tools.bench.wire import Wire
-from tools.chaos.kills.run import Plan, audit
+from tools.chaos.audit import Plan, audit
 
 Start = Callable[..., Router]
 
