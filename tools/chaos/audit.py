@@ -55,6 +55,7 @@ ATTENDED: Final = {INBOX, "dlx-router.release"}
 NO_LETTERS: Final = {"dlx-router.state", "dlx-router.journal"}
 SLICE: Final = 500
 PATIENCE_S: Final = 180.0
+READY_S: Final = 180.0
 
 Copies = dict[str, list[tuple[str, str]]]  # body → (place, letter id) of each copy
 
@@ -232,13 +233,13 @@ def audit(amqp_url: str, management_url: str, plan: Plan) -> Report:
         router = Router(amqp_url=amqp_url, management_url=management_url, policies=policies, log=log)
         with closing(router):
             report = Report(plan, str(scene.api("overview")["rabbitmq_version"]))
-            router.start(within=60)  # it declares its inbox
+            router.start(within=READY_S)  # it declares its inbox
             router.stop()
             bodies = scene.fill(plan.letters)
             for depth in plan.depths():
-                router.start(within=60)
+                router.start(within=READY_S)
                 report.kills.append(_kill(scene, router, plan, depth))
-            router.start(within=60)
+            router.start(within=READY_S)
             report.window = scene.window()
             _settle(scene, plan)
             if (code := router.stop()) != 0:
@@ -329,7 +330,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with running(given.version) as node:
             plan = Plan(given.letters, given.kills, given.seed, given.wait)
             report = audit(node.amqp_url, node.management_url, plan)
-    except (AuditError, BrokerError, RouterEndedError) as error:
+    except (AuditError, BrokerError, RouterEndedError, AssertionError) as error:
         print(error, file=sys.stderr)
         return 2
     print(report)
