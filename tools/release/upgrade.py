@@ -209,7 +209,7 @@ def _all(client: Client, queue: str) -> list[Message]:
 
 
 def _until(look: Callable[[], bool], otherwise: str) -> None:
-    until(look, lambda: UpgradeError(otherwise), within_s=180, every_s=0.02)
+    until(look, lambda: UpgradeError(otherwise), within_s=600, every_s=0.1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
