@@ -54,6 +54,7 @@ WAYS: Final = ("expired",) * 6 + ("broken",) * 2 + ("flaky",) * 2
 ATTENDED: Final = {INBOX, "dlx-router.release"}
 NO_LETTERS: Final = {"dlx-router.state", "dlx-router.journal"}
 SLICE: Final = 500
+RESTING: Final = 8  # looks
 PATIENCE_S: Final = 180.0
 READY_S: Final = 180.0
 
@@ -267,7 +268,7 @@ def _settle(scene: Scene, plan: Plan) -> None:
     while time.monotonic() < deadline:
         seen.append(scene.places())
         last, consumed, elsewhere = seen[-1]
-        if last + consumed >= plan.letters and not elsewhere and len({*seen[-8:]}) == 1 and len(seen) > 8:  # noqa: PLR2004
+        if last + consumed >= plan.letters and not elsewhere and len({*seen[-RESTING:]}) == 1 and len(seen) > RESTING:
             return
         time.sleep(0.25)
 
