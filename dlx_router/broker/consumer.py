@@ -1,8 +1,9 @@
 """A consuming channel: hands over deliveries, turns settled ones into few acks, and counts what it gives back."""
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from pamqp import commands
 
@@ -74,11 +75,22 @@ class Consumer:
         return self._channel > 0
 
     async def start(self) -> None:
-        """Open a channel and consume. Global QoS is denied from 4.3 on, so the prefetch is per consumer."""
-        self._channel = await self._link.open_channel(self)
+        """Open a channel and consume. ChannelClosed 404: there is no such queue."""
+        await self.open()
         if self._run_sink is not None:
             self._link.deliver_runs(self._channel, self.on_deliveries)
-        await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
+        await self._qos(self._prefetch)
+        await self._consume()
+
+    async def open(self) -> None:
+        """Open the channel."""
+        self._channel = await self._link.open_channel(self)
+
+    async def _qos(self, prefetch: int) -> None:
+        """Set the prefetch, per consumer: global QoS is denied from 4.3 on. The broker has then read all acks."""
+        await self._link.rpc(self._channel, commands.Basic.Qos(0, prefetch, False))  # noqa: FBT003 - AMQP order
+
+    async def _consume(self) -> None:
         await self._link.rpc(
             self._channel,
             frames.lenient(commands.Basic.Consume)(
@@ -220,3 +232,142 @@ class Consumer:
         self.on_closed(LinkError("closed by us"))
         if channel and self._link.is_open:
             await self._link.close_channel(channel)
+
+
+class Holder(Consumer):
+    """Consumes in turns: `take` begins one, `halt` ends it; what came stays unsettled on the channel.
+
+    Prefetch is for each turn: a further one gets as many letters more.
+    """
+
+    turn = 0  # each is a consumer; on quorum queues it counts as one for as long as it holds something
+
+    start = Consumer.open
+
+    async def take(self, most: int) -> None:
+        """Begin a turn: the broker delivers as many, now or as they come. ChannelClosed: it refuses."""
+        self.turn += 1
+        self._tag = f"dlx-router-{self.turn}"
+        await self._qos(most)
+        await self._consume()
+
+    def give_back_up_to(self, tag: int) -> None:
+        """All that came before and this, back to their places in one go: a queue keeps the order of that for sure."""
+        if self._channel:
+            for earlier in [other for other in self._acks.unsettled if other <= tag]:
+                self._acks.gone(earlier)
+            self._link.send(frames.nack(self._channel, tag, True, True))  # noqa: FBT003 - AMQP order
+
+    async def seen(self) -> bool:
+        """Whether the broker has read all that was sent on this channel, acks too; False where it is lost."""
+        self.flush()
+        if not self._channel:
+            return False
+        await self._qos(1)
+        return self._channel > 0
+
+
+_GET: Final = frames.lenient(commands.Basic.Get)
+
+
+class Getter(Consumer):
+    """Consumes nothing by itself; each `fetch` is answered by a delivery to the sink, or by `on_empty()`."""
+
+    def __init__(
+        self,
+        link: Link,
+        queue: str,
+        *,
+        sink: Callable[[Any, Consumer], None],
+        on_lost: Callable[[Consumer, Exception, int], None],
+        on_empty: Callable[[], None],
+    ) -> None:
+        super().__init__(link, queue, 0, sink=sink, on_lost=on_lost)
+        self._on_empty = on_empty
+        self.is_cancelled = False
+
+    start = Consumer.open
+
+    async def lock(self, name: str) -> None:
+        """Be the only one, as long as this connection lasts; ChannelClosed (405) where another is."""
+        declare = frames.lenient(commands.Queue.Declare)
+        await self._link.rpc(self._channel, declare(queue=name, exclusive=True, auto_delete=True))
+
+    def fetch(self, count: int) -> None:
+        """Ask for so many messages."""
+        if self._channel:
+            self._link.send(frames.method(self._channel, _GET(queue=self.queue)) * count)
+
+    def cancel(self) -> None:
+        """No more is to be asked for; what is here can still be settled."""
+        self.is_cancelled = True
+
+    async def end(self) -> None:
+        """As `cancel`, and what was asked for is here when this returns."""
+        self.cancel()
+        await self._ask_until_answered(self._look())
+
+    def on_event(self, event: Any) -> None:
+        """A message, or word that there is none."""
+        if event.__class__ is frames.Got:
+            where = event.exchange, event.routing_key
+            came = frames.Delivery(event.channel, b"", event.tag, event.redelivered, *where, event.header, event.body)
+            super().on_event(came)
+        elif event.__class__ is frames.Method:
+            self._on_empty()
+        else:
+            super().on_event(event)
+
+
+class Peek:
+    """Looks at the head of a queue and leaves it there.
+
+    `basic.get` and the `basic.nack` that gives back what it brings go in one write, so the broker does both in one go:
+    a consumer has no time for the next message between them. Of an empty queue there is nothing to be given back, and
+    the broker closes the channel; the next look opens another.
+    """
+
+    def __init__(self, link: Link, queue: str) -> None:
+        self._link, self._queue = link, queue
+        self._number = self._tag = 0  # tags count what was delivered on this channel
+        self._answer: asyncio.Future[frames.Got | None] | None = None
+
+    async def look(self, within: float = 3.0) -> frames.Got | None:
+        """Return the head as it is now; None if the queue is empty. ChannelClosed, LinkError or TimeoutError."""
+        if not self._number:
+            self._number, self._tag = await self._link.open_channel(self), 0
+        self._tag += 1
+        answer: asyncio.Future[frames.Got | None] = asyncio.get_running_loop().create_future()
+        self._answer = answer
+        get = frames.method(self._number, _GET(queue=self._queue))
+        self._link.send(get + frames.nack(self._number, self._tag, False, True))  # noqa: FBT003 - AMQP order
+        try:
+            async with asyncio.timeout(within):
+                return await answer
+        except TimeoutError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the channel; the next look opens another."""
+        number, self._number = self._number, 0
+        if number:
+            self._link.drop_channel(number)
+
+    def on_event(self, event: Any) -> None:
+        """A message, or the answer that there is none."""
+        if event.__class__ is frames.Got:
+            self._resolve(event)
+        elif event.__class__ is frames.Method:
+            self._number = 0
+            self._resolve(None)
+
+    def on_closed(self, error: Exception) -> None:
+        """The channel is gone."""
+        self._number = 0
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    def _resolve(self, got: frames.Got | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(got)

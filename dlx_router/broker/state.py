@@ -20,19 +20,22 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
+
+from pamqp import commands
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.control import Forbidden, Lost, QueueMissing, TopologyError
 from dlx_router.broker.link import Link
-from dlx_router.broker.statechannel import WITHIN_S, StateChannel
-from dlx_router.broker.stateremoval import Moved, Removal
+from dlx_router.broker.publisher import Publisher
 from dlx_router.broker.topology import Topology
 from dlx_router.core import statemessage
 from dlx_router.core.statemessage import Claim, First, Hello, Junk, Key, Sealed
-from dlx_router.wire import frames
+from dlx_router.wire import frames, properties, table
+from dlx_router.wire.errors import WireError
 
 RENEW_S: Final = 5.0  # less than half of the shortest consumer_timeout that is supported, 15 s
 HELLO_S: Final = 1.0  # a takeover has 5 s, and a standby learns of it by its next hello
@@ -46,6 +49,168 @@ _SEALED: Final = (
     "waiting letter would go to quarantine. Where no later version ever ran here somebody else wrote it (whoever may "
     "publish to the default exchange could): end all routers and purge the queue"
 )
+
+
+WITHIN_S: Final = 15.0
+HELLO_LASTS_MS: Final = b"600000"  # where nobody reads them they do not pile up for ever
+_REPLIES: Final = "amq.rabbitmq.reply-to"
+_ANSWERABLE: Final = b"amq.rabbitmq.reply-to."
+Heard = Callable[[str], None]  # a publish's answer: "" or why not
+
+
+class StateChannel(Publisher[Heard]):
+    """`on_reply(body)` hears answers to hellos, `on_lost(error)` that the channel is gone."""
+
+    def __init__(self, link: Link, *, on_reply: Callable[[bytes], None], on_lost: Callable[[Exception], None]) -> None:
+        super().__init__(link, on_answer=_answered, on_doubt=lambda _jobs, error: on_lost(error))
+        self.user = link.user.encode()
+        self._on_reply = on_reply
+
+    async def open(self) -> None:
+        """Open the channel, and hear what is said to it."""
+        await super().open()
+        consume = frames.lenient(commands.Basic.Consume)(queue=_REPLIES, consumer_tag="answers", no_ack=True)
+        await self._link.rpc(self._channel, consume)
+
+    def on_event(self, event: Any) -> None:
+        """An answer, a confirm or a return."""
+        if event.__class__ is frames.Delivery:
+            self._on_reply(event.body)
+        else:
+            super().on_event(event)
+
+    async def keep(self, queue: str, body: bytes, *, asks: bool = False) -> None:
+        """In the queue, confirmed and persistent. It takes as long as an alarm of the broker does: that is no loss.
+
+        `asks`: who reads it may answer, and it is gone after some time. TopologyError where it is not taken.
+        """
+        if not self.is_open:
+            raise TopologyError("the channel was closed")
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def heard(why: str) -> None:
+            if not answer.done():
+                answer.set_result(why)
+
+        self._send(queue.encode(), body, heard, asks=asks)
+        while True:
+            stood_still = self._link.blocked
+            await asyncio.wait({answer}, timeout=WITHIN_S)
+            if answer.done():
+                break
+            if not stood_still and not self._link.blocked:
+                raise TopologyError(f"the broker did not confirm within {WITHIN_S:g} s; it is tried again")
+        if answer.result():
+            raise TopologyError(f"a message to it was {answer.result()}; it is tried again")
+
+    def answer(self, hello: frames.Delivery, body: bytes) -> None:
+        """To whoever said this, where it asks for that in the broker's own way: nothing else is written to."""
+        try:
+            to = properties.parse(hello.header, properties.PROPERTIES_AT).reply_to or b""
+        except WireError:
+            return
+        if to.startswith(_ANSWERABLE) and self.is_open:
+            self._send(to, body, lambda _why: None, asks=False)
+
+    def _send(self, to: bytes, body: bytes, heard: Heard, *, asks: bool) -> None:
+        section = properties.build(
+            headers=self.stamp(),
+            delivery_mode=2,
+            reply_to=_REPLIES.encode() if asks else None,
+            expiration=HELLO_LASTS_MS if asks else None,
+            message_id=secrets.token_hex(8).encode(),
+        )
+        self.publish(heard, b"", to, section, body)
+
+
+def _answered(heard: Heard, why: str) -> None:
+    heard(why)
+
+
+AGAIN_S: Final = 1.0
+MAX_HEADER_BYTES: Final = 120_000  # a frame holds 128 KiB; what has larger ones comes without them
+_ROUTING: Final = frozenset({b"CC", b"BCC", b"dlx-router-pub", b"dlx-router-cause", b"x-delivery-count"})
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Something that no router wrote, and that lies in quarantine now; with what the broker told of its way."""
+
+    why: str
+    exchange: str
+    routing_key: str
+    user: str  # as far as the publisher said it; the broker has verified it then
+    body_bytes: int
+
+
+class Removal:
+    """`settle(tag)` is called when the copy was confirmed, `on_moved` then told."""
+
+    def __init__(
+        self,
+        channel: StateChannel,
+        quarantine: str,
+        *,
+        settle: Callable[[int], None],
+        on_moved: Callable[[Moved], None],
+    ) -> None:
+        self._channel, self._quarantine = channel, quarantine.encode()
+        self._settle, self._on_moved = settle, on_moved
+        self._moving: dict[int, str] = {}  # by tag: why the quarantine did not take it, so far
+
+    def lies_before(self, tag: int) -> bool:
+        """Whether anything that came before this delivery is not settled."""
+        return any(other < tag for other in self._moving)
+
+    @property
+    def hindrance(self) -> str:
+        """What cannot be moved, and why; "" where all can."""
+        refused = [why for why in self._moving.values() if why]
+        if not refused:
+            return ""
+        return f"{len(refused)} messages that no router wrote lie in it, and the quarantine queue {refused[0]} them"
+
+    def move(self, delivery: frames.Delivery, why: str) -> None:
+        """Into quarantine as it came, as often as it takes."""
+        if not self._channel.is_open:
+            return  # the broker gives it to whoever comes next
+        tag = delivery.tag
+        self._moving.setdefault(tag, "")
+
+        def heard(answer: str) -> None:
+            if answer:
+                self._moving[tag] = answer
+                asyncio.get_running_loop().call_later(AGAIN_S, self.move, delivery, why)
+                return
+            del self._moving[tag]
+            self._settle(tag)
+            self._on_moved(_moved(delivery, why))
+
+        self._channel.publish(heard, b"", self._quarantine, self._section(delivery, why), delivery.body)
+
+    def _section(self, delivery: frames.Delivery, why: str) -> bytes:
+        """Its properties and headers, less what would route it, end it or be refused."""
+        stamp, user = self._channel.stamp(), self._channel.user
+        try:
+            props = properties.parse(delivery.header, properties.PROPERTIES_AT)
+            entries = table.entries(props.headers)
+        except (WireError, table.TableError):
+            return properties.build(headers=stamp, delivery_mode=2)
+        kept = table.splice(props.headers, entries, _ROUTING & entries.keys(), b"")
+        cause = table.longstr(b"dlx-router-cause", f"state queue: {why}".encode())
+        if len(kept) > MAX_HEADER_BYTES:
+            kept = b""
+        user_id = props.user_id if props.user_id == user else None
+        return props.replaced(headers=kept + cause + stamp, delivery_mode=2, expiration=None, user_id=user_id)
+
+
+def _moved(delivery: frames.Delivery, why: str) -> Moved:
+    try:
+        user = properties.parse(delivery.header, properties.PROPERTIES_AT).user_id or b""
+    except WireError:
+        user = b""
+    exchange, key = (part.decode(errors="replace") for part in (delivery.exchange, delivery.routing_key))
+    return Moved(why, exchange, key, user.decode(errors="replace"), len(delivery.body))
 
 
 class StateQueue:

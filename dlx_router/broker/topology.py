@@ -41,8 +41,7 @@ from dlx_router.broker.definitions import (
     rung,
 )
 from dlx_router.broker.link import Link, open_link
-from dlx_router.broker.management import Management
-from dlx_router.broker.management_words import ManagementError
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.name_flush import NameFlush
 from dlx_router.core.attending import QueueFacts
 from dlx_router.core.limits import KEEP, Retention

@@ -17,14 +17,11 @@ from typing import Any, Final
 import httpx
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.administration import Administration, ManagementError
 from dlx_router.broker.alarm import Alarm
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.control import Forbidden, TopologyError
-from dlx_router.broker.every_vhost import every_vhost
-from dlx_router.broker.examination import Examination
 from dlx_router.broker.link import open_link
-from dlx_router.broker.rights import Rights, may
+from dlx_router.broker.management import Management, ManagementError, may
 from dlx_router.broker.topology import Topology, TopologyMissing
 from dlx_router.broker.unreadable import described, first_found
 from dlx_router.cli import output
@@ -129,7 +126,7 @@ class _Doctor:
         self._settings, self._names, self._tls = settings, settings.names, Tls(*settings.tls_files)
         self._loaded: LoadedPolicies | None = None
         self._indexed: list[dict[str, Any]] = []  # places where the index knows letters
-        self._api: Examination | None = None
+        self._api: Management | None = None
 
     def _add(self, check: str, level: Level, found: str, fix: str = "") -> None:
         self.findings.append(Diagnosis(check, level, found, fix))
@@ -147,7 +144,7 @@ class _Doctor:
             self._add("settings", Level.WARNING, warning, "see dlx-router run --help")
         self._files()
         self._router()
-        api = Examination(settings.management_credentials(), self._tls) if settings.has_management() else None
+        api = Management(settings.management_credentials(), self._tls) if settings.has_management() else None
         self._api = api
         try:
             vhosts = await self._vhosts()
@@ -202,12 +199,12 @@ class _Doctor:
         if vhosts != ["*"] or self._api is None:
             return vhosts
         try:
-            return await every_vhost(self._api)
+            return await self._api.vhosts()
         except ManagementError as error:
             self._add("vhosts", Level.ERROR, f"VHOSTS=* cannot be resolved: {error}", "name the vhosts")
             return []
 
-    async def _broker(self, api: Examination) -> None:
+    async def _broker(self, api: Management) -> None:
         try:
             self.findings.append(clock(await api.clock_ahead_s() or 0.0))
             missing = await api.disabled_flags()
@@ -333,7 +330,7 @@ class _Doctor:
         that has names of new queues written.
         """
         user = self._settings.broker_address().user
-        api = Administration(self._settings.management_credentials, self._tls)
+        api = Management(self._settings.management_credentials, self._tls)
         try:
             has = await api.permissions(vhost, user)
         except ManagementError:
@@ -347,7 +344,7 @@ class _Doctor:
             text = f"user {user!r} lacks rights in vhost {vhost!r}: {_first(lacks)}"
             self._add("rights", Level.ERROR, text, FIX_RIGHTS)
 
-    async def _queues(self, vhost: str, api: Examination, broker: tuple[int, ...]) -> None:
+    async def _queues(self, vhost: str, api: Management, broker: tuple[int, ...]) -> None:
         names, loaded = self._names, self._loaded
         try:
             for problem in (*await api.check_own_queues(vhost, names), *await api.check_own_exchanges(vhost, names)):
@@ -372,7 +369,7 @@ class _Doctor:
 
     async def _strangers(self, vhost: str) -> None:
         user, believed = self._settings.broker_address().user, self._loaded.believed(vhost) if self._loaded else ()
-        rights = Rights(self._settings.management_credentials(), self._tls)
+        rights = Management(self._settings.management_credentials(), self._tls)
         try:
             for stranger in await rights.strangers(vhost, self._names, user, believed):
                 fix = "take away what it does not need; see docs of `permissions`"
@@ -385,7 +382,7 @@ class _Doctor:
 
     async def _plan(self, vhost: str, loaded: LoadedPolicies) -> None:
         """Each conflict of the plan, in its words, and what apply would change; nothing where the API does not tell."""
-        names, api = self._names, Administration(self._settings.management_credentials(), self._tls)
+        names, api = self._names, Management(self._settings.management_credentials(), self._tls)
         owned = frozenset[str]()
         try:
             snapshot = await api.snapshot(vhost)

@@ -10,9 +10,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from dlx_router.broker.address import Tls
-from dlx_router.broker.every_vhost import every_vhost
-from dlx_router.broker.management import ManagementError
-from dlx_router.broker.rights import Rights
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.attachments import Attachment
@@ -129,7 +127,7 @@ async def _vhosts(settings: Settings) -> list[str]:
         return vhosts
     rights = _rights(settings)
     try:
-        return await every_vhost(rights)
+        return await rights.vhosts()
     finally:
         await rights.close()
 
@@ -154,5 +152,5 @@ async def _strangers(settings: Settings, loaded: LoadedPolicies, vhosts: Sequenc
         output.say(f"- {stranger}")
 
 
-def _rights(settings: Settings) -> Rights:
-    return Rights(settings.management_credentials(), Tls(*settings.tls_files))
+def _rights(settings: Settings) -> Management:
+    return Management(settings.management_credentials(), Tls(*settings.tls_files))

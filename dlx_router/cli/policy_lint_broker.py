@@ -3,8 +3,7 @@
 import asyncio
 
 from dlx_router.broker.address import Tls
-from dlx_router.broker.administration import Administration, ManagementError
-from dlx_router.broker.every_vhost import every_vhost
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.findings import Finding
@@ -29,14 +28,14 @@ def findings(loaded: LoadedPolicies) -> list[Finding] | None:
 
 
 async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]:
-    api = Administration(settings.management_credentials, Tls(*settings.tls_files))
+    api = Management(settings.management_credentials, Tls(*settings.tls_files))
     names, user = settings.names, settings.broker_address().user
     problems: list[Finding] = []
     looked: list[str] = []
     unmatched: dict[str, list[str]] = {}  # policy → vhosts where its selector matches no queue
     try:
         vhosts = settings.vhost_list()
-        for vhost in await every_vhost(api) if vhosts == ["*"] else vhosts:
+        for vhost in await api.vhosts() if vhosts == ["*"] else vhosts:
             looked.append(vhost)
             snapshot = await api.snapshot(vhost)
             for policy in without_queues(loaded.policies, snapshot):

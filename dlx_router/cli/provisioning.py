@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.administration import Administration, ManagementError
-from dlx_router.broker.every_vhost import every_vhost
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.cli import output
 from dlx_router.config.dialects.import_result import as_yaml
@@ -50,13 +49,13 @@ class Site:
         self.uncounted = False  # whether what the broker does not count is nothing: somebody looked
         self.refused: dict[str, dict[str, str]] = {}  # vhost → policies that the broker did not take, and why
         self._tls = Tls(*settings.tls_files)
-        self.api = Administration(settings.management_credentials, self._tls)
+        self.api = Management(settings.management_credentials, self._tls)
         self.vhosts: Sequence[str] = ()
 
     async def open(self) -> None:
         """Learn which vhosts are meant."""
         vhosts = self.settings.vhost_list()
-        self.vhosts = await every_vhost(self.api) if vhosts == ["*"] else vhosts
+        self.vhosts = await self.api.vhosts() if vhosts == ["*"] else vhosts
         self.loaded.require_served(self.vhosts)
 
     async def plan(self, vhost: str) -> Plan:

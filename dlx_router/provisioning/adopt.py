@@ -7,7 +7,7 @@ queue. Its wait becomes redelivery-delay. How often such a loop goes round is de
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dlx_router.broker.administration import Snapshot, Standing
+from dlx_router.broker.management import Snapshot, Standing
 from dlx_router.config.dialects.import_result import Carried
 from dlx_router.core.names import Names
 from dlx_router.provisioning.broker_rules import merged

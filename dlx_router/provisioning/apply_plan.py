@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from dlx_router.broker.administration import Administration, RefusedError, Rule, Snapshot
 from dlx_router.broker.definitions import Binding, Exchange
+from dlx_router.broker.management import Management, RefusedError, Snapshot
+from dlx_router.broker.policies import Rule
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
@@ -19,7 +20,7 @@ _NONE: Final[Mapping[str, str]] = {}
 
 
 async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
-    api: Administration,
+    api: Management,
     policies: PolicySet,
     names: Names,
     vhost: str,
@@ -63,7 +64,7 @@ class Applied(NamedTuple):
     refused: Mapping[str, str] = _NONE
 
 
-async def apply(api: Administration, vhost_plan: Plan, names: Names) -> Applied:
+async def apply(api: Management, vhost_plan: Plan, names: Names) -> Applied:
     """Take the steps in their order; the ledger names every policy of ours before it stands and until it is gone.
 
     It ends at a policy that the broker refuses: all that comes after was planned as if that one stood.
@@ -89,14 +90,14 @@ def _refusal(rule: Rule, error: RefusedError) -> str:
     )
 
 
-async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str]) -> None:
+async def _note(api: Management, names: Names, vhost: str, policies: frozenset[str]) -> None:
     name = ownership.ledger_name(names, vhost)
     value = ownership.ledger_value(policies)
     if await api.parameter(name) != value:
         await api.make((ownership.PARAMETERS, name), {"name": name, "value": value})
 
 
-async def _take(api: Administration, vhost: str, step: Step) -> None:
+async def _take(api: Management, vhost: str, step: Step) -> None:
     match step.thing:
         case Rule(name=name) if step.action is Action.REMOVE:
             await api.remove(("policies", vhost, name))

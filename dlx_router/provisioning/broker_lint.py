@@ -6,9 +6,8 @@ Findings about a key stand where the key was written; findings about the broker 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from dlx_router.broker.administration import Rule, Snapshot, Standing
-from dlx_router.broker.policy_keys import unsupported
-from dlx_router.broker.rights import may
+from dlx_router.broker.management import Snapshot, Standing, may
+from dlx_router.broker.policies import Rule, unsupported
 from dlx_router.config import findings as codes
 from dlx_router.config.findings import Finding, Severity, shown
 from dlx_router.config.language.keys import REASONS

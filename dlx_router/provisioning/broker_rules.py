@@ -8,8 +8,8 @@ applies to a queue (`stated`); where it names another, or none, that one counts 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from dlx_router.broker.administration import Rule, Snapshot, Standing
-from dlx_router.broker.policy_keys import NEWEST, unsupported
+from dlx_router.broker.management import Snapshot, Standing
+from dlx_router.broker.policies import NEWEST, Rule, unsupported
 from dlx_router.provisioning.selector_regex import fits
 
 TYPES_FROM: Final = (3, 12)  # before, apply-to knows queues, exchanges and all only

@@ -5,7 +5,7 @@ It can for dead-letter queues that are created, for keys that are the same for e
 
 from collections.abc import Iterator
 
-from dlx_router.broker.administration import Snapshot, Standing
+from dlx_router.broker.management import Snapshot, Standing
 from dlx_router.config.language.keys import REASONS
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet

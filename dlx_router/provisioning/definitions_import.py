@@ -6,7 +6,7 @@ What `plan --adopt` sees in a broker is seen here by the same eyes; what is no l
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlx_router.broker.administration import Snapshot, Standing, bound_of, rule_of
+from dlx_router.broker.management import Snapshot, Standing, bound_of, rule_of
 from dlx_router.config.dialects import rabbitmq
 from dlx_router.config.dialects.import_result import Carried, Parse, parsed_json
 from dlx_router.core.names import Names

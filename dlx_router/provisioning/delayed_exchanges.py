@@ -7,8 +7,8 @@ declared it first; so ours carries a mark, an argument that RabbitMQ does not co
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from dlx_router.broker.administration import Bound, Snapshot
 from dlx_router.broker.definitions import Definition, delayed
+from dlx_router.broker.management import Bound, Snapshot
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import Final
 
-from dlx_router.broker.administration import Rule, Snapshot, Standing
-from dlx_router.broker.policy_keys import unsupported
+from dlx_router.broker.management import Snapshot, Standing
+from dlx_router.broker.policies import Rule, unsupported
 from dlx_router.config.lint.policy_conflicts import Covering
 from dlx_router.core.created_queues import Affixes
 from dlx_router.core.names import Names

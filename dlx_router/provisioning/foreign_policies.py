@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.broker.management import Snapshot, Standing
+from dlx_router.broker.policies import Rule
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind
 from dlx_router.provisioning import selector_regex

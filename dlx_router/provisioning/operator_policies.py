@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dlx_router.broker.administration import Rule, Snapshot
+from dlx_router.broker.management import Snapshot
+from dlx_router.broker.policies import Rule
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy
 from dlx_router.provisioning import selector_regex

@@ -12,7 +12,8 @@ from hashlib import blake2b
 from json import dumps
 from typing import Any, Final
 
-from dlx_router.broker.administration import Rule, Snapshot
+from dlx_router.broker.management import Snapshot
+from dlx_router.broker.policies import Rule
 from dlx_router.core.names import Names
 
 # A policy needs a key, and this one is only looked at when a queue is declared.

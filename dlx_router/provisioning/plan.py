@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dlx_router.broker import declared
-from dlx_router.broker.administration import Bound, Rule, Snapshot
 from dlx_router.broker.definitions import ALTERNATE, Binding, Definition, Exchange, Queue, core
+from dlx_router.broker.management import Bound, Snapshot
+from dlx_router.broker.policies import Rule
 from dlx_router.broker.stream import journal_stream
 from dlx_router.config.findings import NOT_CATCHABLE
 from dlx_router.config.lint.selector_scope import exact_hint, is_wide, written

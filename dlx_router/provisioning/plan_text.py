@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dlx_router.broker.administration import Rule
 from dlx_router.broker.definitions import Exchange, Queue
+from dlx_router.broker.policies import Rule
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.plan import Plan
 from dlx_router.provisioning.queue_definition import hop

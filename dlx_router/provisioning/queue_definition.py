@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from dlx_router.broker.administration import Rule, Standing
 from dlx_router.broker.definitions import Exchange, core
-from dlx_router.broker.policy_keys import unsupported
+from dlx_router.broker.management import Standing
+from dlx_router.broker.policies import Rule, unsupported
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Setting
 

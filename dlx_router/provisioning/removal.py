@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from dlx_router.broker.administration import Administration, Bound, Snapshot, Standing
 from dlx_router.broker.definitions import ALTERNATE
+from dlx_router.broker.management import Bound, Management, Snapshot, Standing
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import delayed_exchanges, ownership
@@ -73,7 +73,7 @@ def has_made(queue: str, names: Names, known: frozenset[str]) -> bool:
 
 
 async def remaining(  # noqa: PLR0913 - what a look is made of, by its names
-    api: Administration,
+    api: Management,
     policies: PolicySet,
     names: Names,
     vhost: str,
@@ -245,7 +245,7 @@ def _strange(name: str, names: Names, known: frozenset[str]) -> bool:
     return names.is_own(name) and name not in known
 
 
-async def close_inlets(api: Administration, remains: Remains, names: Names) -> None:
+async def close_inlets(api: Management, remains: Remains, names: Names) -> None:
     """Nothing comes any more: the broker's policies go, all but the one on our own queues, and delayed exchanges."""
     for name in remains.policies:
         if name != own_name(names):
@@ -256,13 +256,13 @@ async def close_inlets(api: Administration, remains: Remains, names: Names) -> N
         await api.remove(("exchanges", remains.vhost, name))
 
 
-async def remove_exchanges(api: Administration, remains: Remains) -> None:
+async def remove_exchanges(api: Management, remains: Remains) -> None:
     """Delete the exchanges of the router; afterwards nothing arrives, and counts are final."""
     for name in remains.exchanges:
         await api.remove(("exchanges", remains.vhost, name))
 
 
-async def remove_rest(api: Administration, remains: Remains, names: Names) -> None:
+async def remove_rest(api: Management, remains: Remains, names: Names) -> None:
     """Queues, then the last policy and the ledger."""
     for name in remains.queues:
         await api.remove(("queues", remains.vhost, name))

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from dlx_router.broker.administration import Bound, Snapshot, Standing
 from dlx_router.broker.definitions import ALTERNATE
+from dlx_router.broker.management import Bound, Snapshot, Standing
 from dlx_router.config.policy_files.attachments import INBOX, Attachment
 from dlx_router.core.names import Names
 from dlx_router.core.policy import words_match

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from dlx_router.broker.administration import Rule
 from dlx_router.broker.definitions import Binding, Exchange, Queue
+from dlx_router.broker.policies import Rule
 from dlx_router.provisioning.broker_rules import applies
 from dlx_router.provisioning.desired_policies import Written
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
-from dlx_router.broker.getter import Peek
+from dlx_router.broker.consumer import Peek
 from dlx_router.broker.link import Link
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import QueueMissing, Topology

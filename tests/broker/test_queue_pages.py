@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.broker import queue_pages
-from dlx_router.broker.management import Management
-from dlx_router.broker.management_words import ManagementError, NotThereError
-from dlx_router.broker.queue_pages import MOST_MISSED, PAGE, listed
+from dlx_router.broker import management
+from dlx_router.broker.management import MOST_MISSED, PAGE, Management, ManagementError, NotThereError, listed
 from tests.support.serving import serving
 
 Change = tuple[Sequence[str], Sequence[str]]  # what is deleted and made once an answer has gone out
@@ -142,7 +140,7 @@ def test_what_stands_all_the_while_is_listed_once_and_nothing_that_never_stood(
     names: frozenset[str], changes: list[Change], pattern: str
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(queue_pages, "PAGE", 3)
+        monkeypatch.setattr(management, "PAGE", 3)
         queues = Queues(names, changes)
         seen = asyncio.run(names_of(queues, pattern))
     assert len(seen) == len({*seen})

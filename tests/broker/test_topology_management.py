@@ -8,8 +8,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from dlx_router.broker.management import Management, ManagementError, harmful
-from dlx_router.broker.policies import Policy, effective
+from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.policies import Rule, effective, harmful
 from tests.broker.scene import NAMES, topology, user
 from tests.support.client import Client
 from tests.support.eventually import eventually
@@ -223,10 +223,10 @@ def test_keys_that_shorten_expire_or_redirect_are_harmful() -> None:
 
 
 def test_of_policies_with_one_priority_all_count_because_the_broker_may_choose_any() -> None:
-    low = Policy("low", ".*", "all", 0, {"expires": 1})
-    tie = [Policy(name, "^own", "queues", 5, {"max-length": 1}) for name in ("a", "b")]
-    skipped = Policy("ha", ".*", "all", 9, {"ha-mode": "all"})
-    streams = Policy("streams", ".*", "streams", 9, {"max-length-bytes": 1})
+    low = Rule("low", ".*", {"expires": 1}, 0, "all")
+    tie = [Rule(name, "^own", {"max-length": 1}, 5) for name in ("a", "b")]
+    skipped = Rule("ha", ".*", {"ha-mode": "all"}, 9, "all")
+    streams = Rule("streams", ".*", {"max-length-bytes": 1}, 9, "streams")
     assert effective("own.inbox", [low, *tie, skipped, streams]) == tuple(tie)
     assert effective("other", [low, *tie]) == (low,)
-    assert effective("own", [Policy("odd", "(?<n>own)\\K", "all", 1, {})])[0].name == "odd"
+    assert effective("own", [Rule("odd", "(?<n>own)\\K", {}, 1)])[0].name == "odd"

@@ -10,8 +10,7 @@ import pytest
 
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.control import TopologyError
-from dlx_router.broker.state import StateQueue
-from dlx_router.broker.stateremoval import Moved
+from dlx_router.broker.state import Moved, StateQueue
 from dlx_router.broker.topology import Topology
 from dlx_router.core import statemessage
 from dlx_router.core.statemessage import Claim

@@ -8,8 +8,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from dlx_router.broker.address import Host, Login
-from dlx_router.broker.amqp10 import connected
-from dlx_router.broker.unreadable import IN_VAIN_S, Search
+from dlx_router.broker.amqp10 import IN_VAIN_S, Search, connected
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 

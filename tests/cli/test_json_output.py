@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, reject, settings
 
-from dlx_router.broker.administration import Snapshot, Standing
+from dlx_router.broker.management import Snapshot, Standing
 from dlx_router.cli import doctor, provisioning
 from dlx_router.cli import policy_explain as explain
 from dlx_router.cli.doctor import Diagnosis, Level

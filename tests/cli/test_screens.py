@@ -15,7 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from dlx_router.admin.api import models, tasks
-from dlx_router.broker.administration import Snapshot, Standing
+from dlx_router.broker.management import Snapshot, Standing
 from dlx_router.cli import doctor, provisioning, timestamps, webhooks
 from dlx_router.cli.doctor import Diagnosis, Level
 from dlx_router.cli.main import main

@@ -5,8 +5,7 @@ import time
 
 from hypothesis import strategies as st
 
-from dlx_router.wire.amqp10 import Amqp10Error, Value, encode
-from dlx_router.wire.amqp10_message import kept, objection
+from dlx_router.wire.amqp10 import Amqp10Error, Value, encode, kept, objection
 from tests.fuzz.budget import fuzz
 from tests.wire.test_amqp10 import VALUES
 

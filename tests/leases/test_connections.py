@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.holder import Holder
+from dlx_router.broker.consumer import Consumer, Holder
 from dlx_router.core.leases import NoRoom
 from dlx_router.service.leases import holder as module
 from dlx_router.service.leases.holder import LeaseConnections

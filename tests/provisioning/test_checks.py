@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from dlx_router.broker.administration import Bound, Rule, Snapshot, Standing
 from dlx_router.broker.definitions import Queue, core, rescued, rung
+from dlx_router.broker.management import Bound, Snapshot, Standing
+from dlx_router.broker.policies import Rule
 from dlx_router.cli import doctor
 from dlx_router.config.findings import Severity
 from dlx_router.config.policy_files.loader import load_policies

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.broker.management import Snapshot, Standing
+from dlx_router.broker.policies import Rule
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Source, ordered
 from dlx_router.provisioning.broker_rules import in_force

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from dlx_router.broker.policies import Policy as BrokerPolicy
-from dlx_router.broker.policy_keys import unsupported
+from dlx_router.broker.policies import Rule, unsupported
 from tests.provisioning.test_provision import Commands
 from tests.support.eventually import eventually
 
@@ -31,7 +30,7 @@ def test_the_broker_skips_a_policy_for_some_keys(
 
 def test_a_policy_that_the_broker_skips_on_quorum_queues_is_no_harm_to_ours() -> None:
     for key, touches in (("initial-cluster-size", False), ("stream-filter-size-bytes", True)):
-        assert BrokerPolicy("theirs", ".*", "all", 0, {key: 1, "max-length": 1}).touches("dlx-router.inbox") is touches
+        assert Rule("theirs", ".*", {key: 1, "max-length": 1}, 0, "all").touches("dlx-router.inbox") is touches
 
 
 KEYS: dict[str, Any] = {

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.broker.management import Snapshot, Standing
+from dlx_router.broker.policies import Rule
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered
 from dlx_router.provisioning.broker_rules import at_top

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.broker.definitions import rescued
+from dlx_router.broker.management import Snapshot, Standing
+from dlx_router.broker.policies import Rule
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered
 from dlx_router.provisioning.broker_rules import in_force

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from dlx_router.broker.administration import Administration, Rule, Snapshot, Standing
+from dlx_router.broker.management import Management, Snapshot, Standing
+from dlx_router.broker.policies import Rule
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
@@ -81,7 +82,7 @@ async def test_what_the_api_does_not_tell_of_a_running_queue_is_not_known(
     broker_api: Broker, row: dict[str, Any], counts: tuple[int | None, ...]
 ) -> None:
     broker_api.queues[:] = [row]
-    api = Administration(f"http://u:x@127.0.0.1:{broker_api.server_port}")
+    api = Management(f"http://u:x@127.0.0.1:{broker_api.server_port}")
     (queue,) = (await api.snapshot("/")).queues
     await api.close()
     assert (queue.messages, queue.pending, queue.consumers) == counts

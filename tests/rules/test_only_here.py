@@ -61,7 +61,7 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
     "acknowledgements are written": (
         "dlx_router",
         _acks,
-        {"broker/consumer.py", "broker/getter.py", "broker/holder.py", "spark/amqp.py"},
+        {"broker/consumer.py", "spark/amqp.py"},
     ),
     "basic.consume and basic.get are built": (
         "dlx_router",

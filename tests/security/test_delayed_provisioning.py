@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from dlx_router.broker.address import Tls
-from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.config.rights.permissions import Grant, Setup
 from dlx_router.config.rights.purpose import POLICYMAKER, Purpose
@@ -24,7 +24,7 @@ ENTRY: Final = Delayed("shop.delayed", "amq.topic", 0, None, Source("", "p.yaml"
 async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> str:
     """What a user with these rights is refused, "" where nothing is."""
     allow(vhost, user, *rights_of(grant))
-    api = Administration(lambda: as_user(vhost, user)["MANAGEMENT_URL"], Tls())
+    api = Management(lambda: as_user(vhost, user)["MANAGEMENT_URL"], Tls())
     names, none = Names(), PolicySet(())
 
     try:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dlx_router.broker.address import Tls
-from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.rights.permissions import Grant, Need, Setup
 from dlx_router.config.rights.purpose import POLICYMAKER, Purpose
 from dlx_router.core.names import Names
@@ -88,7 +88,7 @@ def test_without_the_tag_plan_says_what_prints_the_rights(vhost: Vhost, admit: A
 async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> str:
     """What a user with these rights is refused, "" where nothing is."""
     allow(vhost, user, *rights_of(grant))
-    api = Administration(lambda: as_user(vhost, user)["MANAGEMENT_URL"], Tls())
+    api = Management(lambda: as_user(vhost, user)["MANAGEMENT_URL"], Tls())
     names, without = Names(), PolicySet(())
     try:
         if purpose is Purpose.APPLY:

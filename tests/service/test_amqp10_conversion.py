@@ -7,7 +7,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from dlx_router.wire.amqp10_message import objection
+from dlx_router.wire.amqp10 import objection
 from tests.support.client import Client
 from tests.support.native import Native
 from tests.support.vhost import Vhost

@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.wire.amqp10 import (
+    ALL_SINCE,
+    DATA,
+    HEADER,
     MAX_DEPTH,
     NULL,
     TRUE,
@@ -19,10 +22,12 @@ from dlx_router.wire.amqp10 import (
     composite,
     decode,
     encode,
+    kept,
+    objection,
+    sections,
     string,
     symbol,
 )
-from dlx_router.wire.amqp10_message import ALL_SINCE, DATA, HEADER, kept, objection, sections
 
 U: Final = Value("uuid", bytes(range(16)))
 LONG: Final = Value("string", b"x" * 256)

@@ -11,8 +11,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, Protocol
 
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.holder import Holder
+from dlx_router.broker.consumer import Consumer, Holder
 from dlx_router.core.settlement import Part
 from dlx_router.journal.batch import Batch, unsure
 from dlx_router.service.inflight.encoder import Encoder

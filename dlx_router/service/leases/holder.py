@@ -16,8 +16,7 @@ from hashlib import blake2b
 from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.holder import Holder
+from dlx_router.broker.consumer import Consumer, Holder
 from dlx_router.broker.link import Link
 from dlx_router.core.dead_letter_queues import deletes, is_made
 from dlx_router.core.leases import NoRoom

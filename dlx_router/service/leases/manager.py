@@ -18,8 +18,7 @@ from itertools import count
 from typing import Any, Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.holder import Holder
+from dlx_router.broker.consumer import Consumer, Holder
 from dlx_router.broker.stream import TASKS
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.bounded import MIB, Bounded

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.holder import Holder
+from dlx_router.broker.consumer import Consumer, Holder
 from dlx_router.core.attending import delivery_limit
 from dlx_router.core.leases import CONSUMER_TIMEOUT_MS, CONSUMERS_SET_IT_SINCE, LONGEST_S, longest_s
 from dlx_router.redrive.task import TaskError

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from pamqp import commands
-
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
@@ -48,15 +46,12 @@ class _Holding(Consumer):
 
     async def prepare(self) -> None:
         """Open the channel, for `consume`."""
-        self._channel = await self._link.open_channel(self)
-        await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
+        await self.open()
+        await self._qos(self._prefetch)
 
     async def consume(self) -> None:
         """Consume. ChannelClosed 404: there is no such queue."""
-        consume = frames.lenient(commands.Basic.Consume)
-        await self._link.rpc(self._channel, consume(queue=self.queue, consumer_tag=self._tag))
-        if not self._channel:  # its end came with the answer, in one read
-            raise ChannelClosed(404, f"the consumer of queue {self.queue!r} was ended as it began")
+        await self._consume()
 
     def settle(self, tag: int) -> bool:
         """As of any consumer, and tell the scan that there are acks to send."""
@@ -71,7 +66,7 @@ class _Holding(Consumer):
     async def confirm_acks(self) -> None:
         """Wait until the broker has read the acks sent so far."""
         sent = self.written
-        await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
+        await self._qos(self._prefetch)
         self.written -= sent
 
 

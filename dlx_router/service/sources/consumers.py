@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.getter import Getter, Peek
+from dlx_router.broker.consumer import Consumer, Getter, Peek
 from dlx_router.broker.link import Link
 from dlx_router.config.units import number_of
 from dlx_router.core.letter import Arrival

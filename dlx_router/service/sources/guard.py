@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.getter import Getter, Peek
+from dlx_router.broker.consumer import Consumer, Getter, Peek
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, due_ms, excess
 from dlx_router.service.dispatch import arrivals
 from dlx_router.service.dispatch.owner import Owner

@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from dlx_router.broker.every_vhost import every_vhost
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
@@ -47,7 +46,7 @@ class AllVhosts:
         """Those that are served first; asked for until the management API names some, or a signal comes."""
         while not stop.is_set():
             try:
-                return await every_vhost(self._management)
+                return await self._management.vhosts()
             except ManagementError as error:
                 self._readiness.set("start", f"which vhosts there are is not known: {error}")
             with contextlib.suppress(TimeoutError):
@@ -86,7 +85,7 @@ class AllVhosts:
     async def _named(self) -> list[str] | None:
         """As the management API names them now; None, and a note, where it does not."""
         try:
-            named = await every_vhost(self._management)
+            named = await self._management.vhosts()
         except ManagementError as error:
             self._readiness.note(NOTE, f"VHOSTS=*: whether there are new vhosts is not known: {error}")
             self._once.warn(NOTE, "vhosts.unknown", error=str(error), fate="those that were named are served")

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.administration import Administration
-from dlx_router.broker.management import ManagementError
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.environment.settings import Settings, SettingsError
 
@@ -43,7 +42,7 @@ def addresses(settings: Settings, first: int = 0) -> Addresses:
     return read
 
 
-def management(settings: Settings) -> Administration | None:
+def management(settings: Settings) -> Management | None:
     """The client of the management API, where there is one; it reads its URL anew at each request."""
 
     def read() -> str:
@@ -52,7 +51,7 @@ def management(settings: Settings) -> Administration | None:
         except SettingsError as error:  # a file may be gone for a moment while a secret is renewed
             raise ManagementError(str(error)) from None
 
-    return Administration(read, Tls(*settings.tls_files)) if settings.has_management() else None
+    return Management(read, Tls(*settings.tls_files)) if settings.has_management() else None
 
 
 async def reached(topology: Topology, host: Host, *, others: bool) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.index.reader import IndexAway, TooLong
@@ -20,7 +20,7 @@ SHARE: Final = 20  # a look takes at most this fraction of the time
 class PolicyLetters:
     """Of one vhost, by the management API."""
 
-    def __init__(self, api: Administration | None, vhost: str, names: Names, metrics: Metrics) -> None:
+    def __init__(self, api: Management | None, vhost: str, names: Names, metrics: Metrics) -> None:
         self._api, self._vhost, self._names, self._metrics = api, vhost, names, metrics
 
     async def watch(self, policies: Callable[[], PolicySet]) -> None:

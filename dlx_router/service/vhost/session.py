@@ -14,7 +14,7 @@ from typing import Any, Final
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import LinkError
 from dlx_router.broker.link import Link, open_link
-from dlx_router.broker.management_words import ManagementError
+from dlx_router.broker.management import ManagementError
 from dlx_router.broker.topology import Topology
 from dlx_router.core import attending
 from dlx_router.core.bounded import Bounded

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.getter import Getter
+from dlx_router.broker.consumer import Consumer, Getter
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.units import number_of
 from dlx_router.core.names import Names

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dlx_router.broker.stateremoval import Moved
+from dlx_router.broker.state import Moved
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
 

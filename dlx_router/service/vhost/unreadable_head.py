@@ -12,9 +12,18 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.amqp10 import CHANNELS, NATIVE_SINCE, NotNative, connected
+from dlx_router.broker.amqp10 import (
+    ADVICE,
+    CHANNELS,
+    NATIVE_SINCE,
+    Found,
+    NotNative,
+    Search,
+    connected,
+    described,
+    first_found,
+)
 from dlx_router.broker.answers import INTERNAL_ERROR, LinkError
-from dlx_router.broker.unreadable import ADVICE, Found, Search, described, first_found
 from dlx_router.config.units import number_of
 from dlx_router.core.attending import RETURNS_FREE_SINCE, QueueFacts, Version, delivery_limit
 from dlx_router.core.letter import Arrival, Letter, letter_id
@@ -30,8 +39,7 @@ from dlx_router.service.queue_reads import Extraction
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
-from dlx_router.wire.amqp10 import Amqp10Error
-from dlx_router.wire.amqp10_message import ANNOTATIONS, sections
+from dlx_router.wire.amqp10 import ANNOTATIONS, Amqp10Error, sections
 
 WINDOW: Final = 2000
 MOST_WIDE: Final = 2
