@@ -80,6 +80,13 @@ class Channel:
         self.message = bytearray()  # that is coming
         self.delivery = 0
 
+    def begin(self) -> int:
+        """Another message is to be sent; return its number."""
+        self.outcome, self.awaited = None, self.next_out
+        self.credit -= 1
+        self.delivery_count += 1
+        return self.awaited
+
     def settled(self, first: int, last: int, state: Value) -> None:
         """Note the outcome of these deliveries of ours; a late one says nothing of the delivery that is awaited."""
         if first <= self.awaited <= last:
@@ -149,10 +156,7 @@ class Connection:
         await self.until(lambda: channel.credit > 0 or bool(channel.refused), within=within)
         if channel.credit <= 0:
             return channel.refused or "it gives no credit"
-        delivery, size = channel.next_out, self._frame_max - FRAME_ROOM
-        channel.outcome, channel.awaited = None, delivery
-        channel.credit -= 1
-        channel.delivery_count += 1
+        delivery, size = channel.begin(), self._frame_max - FRAME_ROOM
         tag = Value("binary", struct.pack("!I", delivery))
         for at in range(0, len(message), size):
             await self.until(lambda: channel.window > 0 or bool(channel.refused), within=end - time.monotonic())

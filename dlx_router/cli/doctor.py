@@ -18,12 +18,12 @@ import httpx
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.alarm import Alarm
+from dlx_router.broker.amqp10 import described, first_found
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.control import Forbidden, TopologyError
 from dlx_router.broker.link import open_link
 from dlx_router.broker.management import Management, ManagementError, may
 from dlx_router.broker.topology import Topology, TopologyMissing
-from dlx_router.broker.unreadable import described, first_found
 from dlx_router.cli import output
 from dlx_router.cli.groups import unverified
 from dlx_router.cli.permissions import grants_of
