@@ -364,12 +364,12 @@ class Management:
         deadline = loop.time() + FRESH_S
         while True:
             reported, computed = await self._both(vhost, names)
-            agreed = all(found is None or bool(found) == bool(computed[queue]) for queue, found in reported.items())
+            agreed = all(seen is None or bool(seen) == bool(computed[queue]) for queue, seen in reported.items())
             if not agreed:
                 self.disagreeing.add(vhost)
             if agreed or loop.time() > deadline:
                 self.disagreeing.discard(vhost)
-                both = [computed[queue] if found is None else found for queue, found in reported.items()]
+                both = [computed[queue] if seen is None else seen for queue, seen in reported.items()]
                 return [problem for problems in both for problem in problems]
             await asyncio.sleep(EVERY_S)
 
@@ -700,15 +700,15 @@ def _found(entry: Mapping[str, Any]) -> declared.Found:
 
 
 def _standing(queue: Mapping[str, Any]) -> Standing:
-    found, stats = _found(queue), queue.get("message_stats") or {}
-    kind = found.kind.removeprefix("rabbit_").split("_")[0]
+    entry, stats = _found(queue), queue.get("message_stats") or {}
+    kind = entry.kind.removeprefix("rabbit_").split("_")[0]
     return Standing(
         name=queue["name"],
         kind=kind,
-        arguments=found.arguments,
-        durable=found.durable,
-        exclusive=found.exclusive,
-        auto_delete=found.auto_delete,
+        arguments=entry.arguments,
+        durable=entry.durable,
+        exclusive=entry.exclusive,
+        auto_delete=entry.auto_delete,
         messages=_count(queue, "messages"),
         pending=_count(queue, "messages_dlx") if kind == "quorum" else 0,
         consumers=_count(queue, "consumers"),

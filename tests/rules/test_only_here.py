@@ -67,9 +67,9 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
         "dlx_router",
         _reads,
         {
-            *("broker/consumer.py", "broker/getter.py", "broker/holder.py", "service/redrive/scan.py"),
+            "broker/consumer.py",
             "service/redrive/peek.py",  # of an import
-            *("broker/statechannel.py", "service/dispatch/in_use.py"),  # the answers of a channel; a lock
+            *("broker/state.py", "service/dispatch/in_use.py"),  # the answers of a channel; a lock
             "spark/amqp.py",  # of the journal
         },
     ),
