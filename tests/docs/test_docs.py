@@ -71,7 +71,7 @@ def test_targets_of_make_exist(page: Page) -> None:
     assert sorted(asked - known.make_targets()) == []
 
 
-@pytest.mark.parametrize("page", [page for page in EVERY if page.id != "CHANGELOG.md"])  # it tells what is gone, too
+@every_page
 def test_codes_that_are_named_exist(page: Page) -> None:
     assert sorted({*re.findall(r"\bDLX[0-9]{3}\b", page.text)} - known.codes()) == []
 

@@ -83,40 +83,40 @@ def _depth_of_victims(amqp: Client) -> int:
     return amqp.depth("victim") + amqp.depth("work.a")
 
 
-@pytest.mark.parametrize("place", [RELEASE, RUNG])
-@pytest.mark.parametrize("forgery", [*FORGERIES, _signed_for_another_body])
-@pytest.mark.usefixtures("newest")
 def test_a_forged_record_is_never_obeyed_at_the_end_of_a_wait(
-    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, forgery: Callable[[str], str], place: str
+    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start
 ) -> None:
     router = start_router(POLICIES)
     true = _retried(amqp)
+    forgeries = [*FORGERIES, _signed_for_another_body]
     with _forger(vhost, admit) as forger:
-        forged = dict(true.headers) | {"dlx-router": forgery(true.headers["dlx-router"])}
-        forger.publish("forged", key="", exchange=_place(vhost, place), headers=forged)
-    kept = amqp.take(QUARANTINE)
-    assert kept.body == b"forged"
-    assert kept.headers["dlx-router"] == forged["dlx-router"], "as it came"
+        for place in (RELEASE, RUNG):
+            for forgery in forgeries:
+                forged = dict(true.headers) | {"dlx-router": forgery(true.headers["dlx-router"])}
+                forger.publish(forgery.__name__, key="", exchange=_place(vhost, place), headers=forged)
+                kept = amqp.take(QUARANTINE)
+                assert kept.body.decode() == forgery.__name__
+                assert kept.headers["dlx-router"] == forged["dlx-router"], "as it came"
     assert consistently(lambda: _depth_of_victims(amqp) == 0)
-    assert router.metric("settled_total", action="quarantine") == 1
+    eventually(lambda: router.metric("settled_total", action="quarantine") == 2 * len(forgeries))
     assert RELEASE in router.output, "the log names the place"
     eventually(partial(law_holds, router))
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-@pytest.mark.usefixtures("newest")
 def test_a_forged_record_in_the_inbox_is_foreign_data(
-    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, forgery: Callable[[str], str]
+    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start
 ) -> None:
     start_router(POLICIES)
     true = _retried(amqp)
     with _forger(vhost, admit) as forger:
-        forger.publish("forged", key="", exchange=INBOX, headers={"dlx-router": forgery(true.headers["dlx-router"])})
-    parked = amqp.take(PARKING)
-    assert parked.body == b"forged"
-    header = record(parked)
-    assert (header["cause"], header["attempts"]) == ("unknown_origin", 0)
-    assert header["id"] != record(true)["id"], "a letter of its own"
+        for forgery in FORGERIES:
+            headers = {"dlx-router": forgery(true.headers["dlx-router"])}
+            forger.publish(forgery.__name__, key="", exchange=INBOX, headers=headers)
+            parked = amqp.take(PARKING)
+            assert parked.body.decode() == forgery.__name__
+            header = record(parked)
+            assert (header["cause"], header["attempts"]) == ("unknown_origin", 0)
+            assert header["id"] != record(true)["id"], "a letter of its own"
     assert consistently(lambda: _depth_of_victims(amqp) == 0)
 
 
@@ -132,43 +132,37 @@ def test_a_true_record_on_another_message_makes_a_letter_of_its_own(
     assert consistently(lambda: _depth_of_victims(amqp) == 0)
 
 
-@pytest.mark.parametrize("place", [RELEASE, RUNG])
 def test_a_message_without_a_record_is_quarantined_at_the_end_of_a_wait(
-    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, place: str
+    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start
 ) -> None:
-    router = start_router(POLICIES)
+    start_router(POLICIES)
     _retried(amqp)
     with _forger(vhost, admit) as forger:
-        forger.publish("stray", key="victim", exchange=_place(vhost, place))
-    assert amqp.take(QUARANTINE).body == b"stray"
-    assert router.metric("settled_total", action="quarantine") == 1
+        for place in (RELEASE, RUNG):
+            forger.publish("stray", key="victim", exchange=_place(vhost, place))
+            assert amqp.take(QUARANTINE).body == b"stray"
     assert amqp.depth("victim") == 0
 
 
-HOSTILE: Final[list[Any]] = ["x" * 200_000, 7, ["a"], {"a": {"b": 1}}, None, "\u0000", '{"v":1,"mac":"']
+HOSTILE: Final[list[Any]] = ["x" * 100_000, 7, ["a"], {"a": {"b": 1}}, None, "\u0000", '{"v":1,"mac":"']
 
 
-@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: str(value)[:10])
-@pytest.mark.usefixtures("newest")
 def test_whatever_stands_in_the_headers_the_router_goes_on(
-    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, value: Any
+    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start
 ) -> None:
     router = start_router(POLICIES)
     _retried(amqp)
+    names = ("dlx-router", "dlx-router-id", "dlx-router-pub", "x-first-death-queue")
+    headers = [{name: value} for value in HOSTILE for name in names] + [{"CC": ["a"]}]  # of CC the broker takes a list
     with _forger(vhost, admit) as forger:
-        for name in ("dlx-router", "dlx-router-id", "dlx-router-pub", "x-first-death-queue", "CC"):
-            if name == "CC" and not isinstance(value, list):
-                continue  # the broker itself refuses it
+        for given in headers:
             for place in (INBOX, RELEASE):
-                size = 100_000 if len(str(value)) > 1000 else 0
-                given = value[:size] if size else value
-                forger.publish("odd", key="", exchange=place, headers={name: given})
+                forger.publish("odd", key="", exchange=place, headers=given)
     eventually(lambda: router.metric("in_flight") == 0 and amqp.depth(INBOX) == amqp.depth(RELEASE) == 0)
     amqp.publish("next", key="work.a")
     amqp.fail("work.a")
     assert amqp.take("work.a").body == b"next"
-    sent = 2 * (5 if isinstance(value, list) else 4)
-    assert amqp.depth(PARKING) + amqp.depth(QUARANTINE) == sent
+    eventually(lambda: amqp.depth(PARKING) + amqp.depth(QUARANTINE) == 2 * len(headers))
 
 
 def test_a_queue_that_somebody_declared_under_our_name_is_left_as_it_is(

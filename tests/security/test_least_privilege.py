@@ -23,6 +23,7 @@ from tests.support.bulk import INBOX, PARKING, dying_queue
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
+from tests.support.version_draw import share
 from tests.support.vhost import Vhost
 
 Start = Callable[..., Router]
@@ -134,7 +135,7 @@ def test_who_may_not_declare_needs_less(vhost: Vhost, admit: Admit, start_router
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
-@pytest.mark.parametrize("need", AUTO.needs, ids=lambda need: f"{need.right}-{need.names}")
+@pytest.mark.parametrize("need", share(AUTO.needs, 4), ids=lambda need: f"{need.right}-{need.names}")
 def test_with_one_right_less_the_router_says_which_and_loses_nothing(
     need: Need, vhost: Vhost, admit: Admit, start_router: Start
 ) -> None:

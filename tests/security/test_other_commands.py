@@ -21,6 +21,7 @@ from tests.security.conftest import Admit, allow, rights_of, url_for
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
+from tests.support.version_draw import share
 from tests.support.vhost import Vhost
 from tools import brokers
 
@@ -148,7 +149,7 @@ def test_who_observes_needs_what_is_printed(
     assert "forbidden" not in router.output
 
 
-@pytest.mark.parametrize("need", OWN, ids=lambda need: f"{need.right}-{need.names}")
+@pytest.mark.parametrize("need", share(OWN, 3), ids=lambda need: f"{need.right}-{need.names}")
 @pytest.mark.usefixtures("newest")
 def test_with_one_right_less_the_observer_says_which(
     need: Need, vhost: Vhost, admit: Admit, start_router: Callable[..., Router]

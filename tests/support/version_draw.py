@@ -38,3 +38,8 @@ def versions(test: str, named: Sequence[str], *, slow: bool, seed: int) -> list[
 def drawn(several: Sequence[T]) -> list[T]:
     """One of them, for a test that takes a minute with each: by the run's seed. All of them in a night's run."""
     return [*several] if THOROUGH >= NIGHT else [several[SEED % len(several)]]
+
+
+def share(several: Sequence[T], of: int) -> list[T]:
+    """One of so many parts, for a test that starts a router with each: by the run's seed. All in a night's run."""
+    return [*several] if THOROUGH >= NIGHT else [*several][SEED % of :: of]
