@@ -269,35 +269,6 @@ def test_what_ends_a_task_of_celery_is_told(
     celery(desk, python, start, tmp_path, pool)()
 
 
-def test_a_task_of_celery_comes_back_byte_for_byte(
-    desk: Desk, start: Callable[..., Program], library: Callable[[str], Any], tmp_path: Path
-) -> None:
-    """Its headers and properties are as they were published: the copy is made of the bytes that came."""
-    library("celery")
-    from tests.clients.sameness import ways  # noqa: PLC0415 - its assertions are rewritten by conftest
-    from tests.conformance.typed import seen  # noqa: PLC0415 - as above
-    from tests.support.raw import RawClient  # noqa: PLC0415 - as above
-
-    queue = ways(desk, "celery")
-    env = {
-        "TESTED_URL": desk.vhost.amqp_url, "TESTED_QUEUE": queue, "TESTED_EXCHANGE": "shop",
-        "TESTED_BLOCK": block("celery", tmp_path),
-    }  # fmt: skip
-    options = "--pool solo --without-gossip --without-mingle --without-heartbeat"
-    start(sys.executable, "-m", "celery", "--app", "celery_errors", "worker", *options.split(), **env)
-    start(sys.executable, "celery_errors.py", "boom 1", **env)
-    eventually(lambda: desk.amqp.exists(f"DLQ.{queue}") and desk.amqp.depth(f"DLQ.{queue}") == 1, within=60)
-    with RawClient(desk.vhost.amqp_url) as raw:
-        first, last = raw.get("copy.celery"), raw.get(f"DLQ.{queue}")
-    assert first is not None
-    assert last is not None
-    published, dead = seen(first), seen(last)
-    assert (dead.body, dead.properties) == (published.body, published.properties)
-    ours = {"dlx-router", "dlx-router-id", "dlx-router-pub", "x-death", "dlx-death"}
-    kept = {name: value for name, value in dict(dead.headers).items() if name not in ours and "-death-" not in name}
-    assert kept == dict(published.headers)
-
-
 def dramatiq(desk: Desk, python: str, start: Callable[..., Program], tmp_path: Path) -> Begun:
     queue = "errors.dramatiq"
     running = start(python, "dramatiq_errors.py", desk.vhost.amqp_url, queue, block("dramatiq", tmp_path), *FAIL)

@@ -20,19 +20,9 @@ def opened(at_ms: int = 0) -> QueueBreaker:
     return breaker
 
 
-def test_few_deaths_or_slow_ones_leave_it_closed() -> None:
-    breaker = QueueBreaker(RULE)
-    for at in (0, 6_000, 12_000, 18_000):
-        assert breaker.ask("a", at, deaths=1, tries=0) == (Breaker.CLOSED, None)
-
-
 def test_so_many_deaths_in_that_time_open_it_and_the_last_of_them_waits() -> None:
     breaker = QueueBreaker(RULE)
     assert [breaker.ask(name, 0, deaths=1, tries=0).wait_ms for name in "abc"] == [None, None, 5_000]
-
-
-def test_deaths_that_the_broker_counted_meanwhile_count_all() -> None:
-    assert QueueBreaker(RULE).ask("a", 0, deaths=3, tries=0).state is Breaker.OPEN
 
 
 def test_holds_double_up_to_five_minutes_and_each_probe_has_a_letter_of_its_own() -> None:

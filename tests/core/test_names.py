@@ -33,18 +33,6 @@ def test_a_name_that_only_looks_like_ours_is_not(name: str) -> None:
     assert not Names().is_own(name)
 
 
-def test_the_grid_has_these_human_times_from_100_ms_to_a_week() -> None:
-    tenths = (100, 125, 150, 200, 250, 300, 400, 500, 600, 800)
-    seconds = (1000, 1250, 1500, 2000, 2500, 3000, 4000, 5000, 6000, 8000)
-    tens = (10_000, 12_000, 15_000, 20_000, 30_000, 40_000, 50_000)
-    assert RUNGS[:27] == (*tenths, *seconds, *tens)
-    assert RUNGS[27:44] == tuple(60 * wait for wait in (*seconds, *tens))
-    assert RUNGS[44:] == (
-        *(int(3_600_000 * hours) for hours in (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 20)),
-        *(DAY * day for day in range(1, 8)),
-    )
-
-
 def test_no_rung_is_so_far_from_the_next_that_a_wait_takes_many_hops() -> None:
     assert all(high <= 1.5 * low or low >= 6 * 3_600_000 for low, high in pairwise(RUNGS) if high <= DAY)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.letter import Death
-from dlx_router.core.passing import MAX_MARKS, Limits, Marks, Stamps, born_ms, due_ms, excess, recorded
+from dlx_router.core.passing import Limits, Marks, Stamps, born_ms, due_ms, excess, recorded
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,6 @@ def test_where_messages_vanish_nothing_is_known_of_those_that_follow() -> None:
     marks.counted(1000, marks.seen, 100)
     marks.counted(0, marks.seen, 200)
     assert marks.delivered(300) == 300
-
-
-def test_the_memory_of_counts_is_bounded_and_errs_to_the_safe_side() -> None:
-    marks = Marks(slack=0)
-    for at in range(3 * MAX_MARKS):
-        marks.counted(at + 1, 0, at)
-    assert len(marks._marks) <= MAX_MARKS
-    assert all(marks.delivered(10**9) >= n for n in range(3 * MAX_MARKS))
 
 
 @given(

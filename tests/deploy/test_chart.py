@@ -13,8 +13,7 @@ import yaml
 
 from dlx_router import __version__
 from dlx_router.admin.console_door import PATHS
-from dlx_router.config.environment.settings import Settings, unknown_variables
-from dlx_router.index.worker import MAX_BYTES
+from dlx_router.config.environment.settings import unknown_variables
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
 from tools.pages import reference
 from tools.release.build import chart_version
@@ -77,22 +76,6 @@ def test_without_a_secret_it_says_how_to_make_one() -> None:
 def test_several_replicas_without_a_shared_key_are_refused() -> None:
     with pytest.raises(helm_python.HelmError, match=r"provenance\.existingSecret is empty"):
         rendered({**MINIMAL, "replicaCount": 2})
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"replicas": 2},
-        {"settings": {"jornal": "off"}},
-        {"settings": {"journal": "sometimes"}},
-        {"policies": {"files": {"orders.json": "{}"}}},
-        {"keda": {"enabled": True, "minReplicas": 0}},
-        {"amqp": {"url": "amqp://guest:guest@rabbit"}},
-    ],
-)
-def test_a_value_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(helm_python.HelmValuesError):
-        rendered({**MINIMAL, **wrong})
 
 
 def test_one_router_without_a_shared_key_is_replaced_and_several_roll() -> None:
@@ -166,42 +149,10 @@ def test_keda_looks_at_the_inbox_of_each_vhost_by_a_secret_that_exists() -> None
     assert len(of_kind(objects, "PodDisruptionBudget")) == 1
 
 
-def test_keda_is_off_unless_asked_for_and_knows_an_authentication_of_yours() -> None:
-    assert of_kind(rendered(MINIMAL), "ScaledObject") == []
-    keda = {"enabled": True, "maxReplicas": 1, "triggerAuthentication": "ours"}
-    objects = rendered({**MINIMAL, "keda": keda, "settings": {"prefix": "shop"}})
-    (scaled,) = of_kind(objects, "ScaledObject")
-    (trigger,) = scaled["spec"]["triggers"]
-    assert (trigger["metadata"]["queueName"], trigger["authenticationRef"]) == ("shop.inbox", {"name": "ours"})
-    assert "vhostName" not in trigger["metadata"]
-    assert of_kind(objects, "TriggerAuthentication") == of_kind(objects, "PodDisruptionBudget") == []
-
-
-@pytest.mark.parametrize(
-    ("keda", "why"),
-    [
-        ({"existingSecret": "s"}, r"provenance\.existingSecret is empty"),
-        ({"maxReplicas": 1}, r"keda\.existingSecret"),
-        ({"maxReplicas": 1, "minReplicas": 2, "existingSecret": "s"}, r"less than keda\.minReplicas"),
-    ],
-)
-def test_what_keda_cannot_do_is_refused_with_the_way_out(keda: dict[str, Any], why: str) -> None:
-    with pytest.raises(helm_python.HelmError, match=why):
-        rendered({**MINIMAL, "keda": {"enabled": True, **keda}})
-
-
 def test_policies_in_values_arrive_as_they_were_written() -> None:
     text = "version: 1\npolicies: []  # nothing yet\n"
     (made,) = of_kind(rendered({**MINIMAL, "policies": {"files": {"orders.yaml": text}}}), "ConfigMap")
     assert made["data"]["orders.yaml"] == text
-
-
-def test_the_index_has_more_room_than_it_takes() -> None:
-    """Else kubelet evicts the pod before the index lets its oldest letters go."""
-    (volume,) = [volume for volume in pod_of(rendered(MINIMAL))["volumes"] if volume["name"] == "index"]
-    room = volume["emptyDir"]["sizeLimit"]
-    assert room.endswith("Gi")
-    assert int(room.removesuffix("Gi")) << 30 > MAX_BYTES * 9 // 8, "its write-ahead log lies beside it"
 
 
 def test_the_drain_ends_before_kubernetes_kills() -> None:
@@ -266,32 +217,6 @@ def test_an_ingress_shows_the_console_and_the_api_and_nothing_that_asks_for_no_t
     assert paths == {("/", "Exact"), ("/api/v1", "Prefix"), *((f"/{word}", "Prefix") for word in words)}
     assert {path["backend"]["service"]["name"] for path in rule["http"]["paths"]} == {"shop-dlx-router"}
     assert made["spec"]["tls"] == [{"hosts": ["dlx.example.com"], "secretName": "dlx-tls"}]
-
-
-def test_people_come_by_the_names_of_the_ingress_and_log_in_at_any_replica() -> None:
-    variables = environment(pod_of(rendered(values_of("console"))))
-    assert variables["DLX_ROUTER_CONSOLE"] == "https"
-    assert variables["DLX_ROUTER_HTTP_ALLOWED_HOSTS"] == "dlx.example.com,dlx.internal.example"
-    assert variables["DLX_ROUTER_CONSOLE_SECRET_FILE"] == "/etc/dlx-router/console/secret"
-    assert variables["DLX_ROUTER_HTTP_TRUSTED_PROXIES"] == "10.0.1.0/24"
-    Settings(**{name.removeprefix("DLX_ROUTER_").lower(): variables[name] for name in variables if "SSO" in name})  # type: ignore[arg-type]  # as the environment has them
-    assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_CONSOLE"] == "on"
-    off = environment(pod_of(rendered(MINIMAL | {"console": {"enabled": False}})))
-    assert (off["DLX_ROUTER_CONSOLE"], "DLX_ROUTER_HTTP_ALLOWED_HOSTS" in off) == ("off", False)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"ingress": {"enabled": True, "host": "a"}}, "tokensSecret"),
-        ({"ingress": {"enabled": True}, "api": {"tokensSecret": "t"}}, "ingress.host"),
-        ({"console": {"sso": {"proxies": "10.0.0.1"}}}, "console.sso.roles"),
-        ({"console": {"enabled": "yes"}}, "boolean"),
-    ],
-)
-def test_a_console_that_nobody_could_use_is_refused(wrong: dict[str, Any], why: str) -> None:
-    with pytest.raises(helm_python.HelmError, match=why):
-        rendered(MINIMAL | wrong)
 
 
 def test_the_readme_is_made_from_the_values() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.deploy.chart import of_kind, rendered
-from tests.deploy.test_files import alerts, run, tool
+from tests.deploy.test_files import run, tool
 
 MINIMAL: Final[Mapping[str, Any]] = {"amqp": {"existingSecret": "rabbit"}}
 WATCHED: Final = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
@@ -47,23 +47,6 @@ def test_every_series_of_ours_in_a_rule_is_of_this_release() -> None:
         assert ours or rule["alert"] == "DeadLettersDropped", "that is about the broker's own series"
     (down,) = [rule for rule in _rules("prod") if rule.get("alert") == "RouterDown"]
     assert down["expr"] == f"absent(dlx_router_build_info{{{OWN}}})"
-
-
-def test_what_is_recorded_keeps_the_labels_by_which_alerts_look_for_it() -> None:
-    for rule in _rules("prod", 'app="a",job=~"b$"'):
-        assert rule["expr"].count('{app="a",job=~"b$"') == len(SERIES.findall(rule["expr"]))
-        assert "by (namespace, job, " not in rule["expr"].replace("by (namespace, job, app", "")
-
-
-def test_where_nobody_says_which_series_are_ours_alerts_look_at_all() -> None:
-    (made,) = of_kind(
-        rendered({**MINIMAL, "monitoring": {"prometheusRule": {"enabled": True}}}, "prod"), "PrometheusRule"
-    )
-    assert "job=" not in str(made)
-
-
-def test_the_alerts_that_read_records_are_those_tried_here() -> None:
-    assert {rule["alert"] for rule in alerts() if "dlx_router:" in rule["expr"]} == RECORDED.keys()
 
 
 @pytest.mark.parametrize(

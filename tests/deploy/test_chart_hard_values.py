@@ -61,35 +61,6 @@ def test_what_would_not_run_is_refused_with_the_way_out(wrong: Mapping[str, Any]
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"amqp": {"existingSecret": "rabbit", "key": ""}},
-        {"amqp": {"existingSecret": "Rabbit Secret"}},
-        {"tls": {"existingSecret": "tls", "caKey": ""}},
-        {"webhooks": {"existingSecret": "w", "key": ""}},
-        {"index": {"sizeLimit": ""}},
-        {"index": {"sizeLimit": "5 GB"}},
-        {"fullnameOverride": "1234"},
-        {"podDisruptionBudget": {"maxUnavailable": "abc"}},
-        {"console": {"allowedHosts": "https://dlx.example.com"}},
-        {"console": {"allowedHosts": "*.example.com"}},
-        {"console": {"trustedProxies": "the proxy"}},
-        {"console": {"url": "https://ann@dlx.example.com"}},
-        {"settings": {"prefix": "amq.ours"}},
-        {**INGRESS, "ingress": {"enabled": True, "host": "https://dlx.example.com"}},
-        {**INGRESS, "ingress": {"enabled": True, "host": "*.example.com"}},
-        {"monitoring": {"prometheusRule": {"disabled": ["RouterDwon"]}}},
-        {"monitoring": {"prometheusRule": {"series": "job=a"}}},
-        {"commonLabels": {"team": "ours and theirs"}},
-        {"resources": {"limits": {"memory": "512 MB"}}},
-    ],
-)
-def test_a_value_that_nothing_could_use_is_no_value(wrong: Mapping[str, Any]) -> None:
-    with pytest.raises(helm_python.HelmValuesError):
-        rendered({**MINIMAL, **wrong})
-
-
-@pytest.mark.parametrize(
     ("url", "allowed"),
     [
         ("https://dlx.example.com/at/north/", "dlx.example.com,a.example"),
@@ -127,20 +98,6 @@ def test_the_pipeline_archives_the_vhost_that_the_router_serves(
     (job,) = of_kind(rendered({**MINIMAL, "settings": {"vhosts": vhosts}, "pipeline": pipeline}), "CronJob")
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     assert container["args"] == [*usual, *args, *([] if added is None else ["--option", f"vhost={added}"])]
-
-
-@pytest.mark.parametrize(("vhosts", "asked"), [("", [None]), ("*", [None]), ("shop", ["shop"]), ("a, b", ["a", "b"])])
-def test_keda_looks_at_the_vhosts_that_the_router_serves(vhosts: str, asked: list[str | None]) -> None:
-    keda = {"enabled": True, "existingSecret": "s", "maxReplicas": 1}
-    more = {"settings": {"vhosts": vhosts}, "management": {"existingSecret": "m"}}
-    (scaled,) = of_kind(rendered({**MINIMAL, **more, "keda": keda}), "ScaledObject")
-    assert [trigger["metadata"].get("vhostName") for trigger in scaled["spec"]["triggers"]] == asked
-
-
-def test_replicas_are_counted_as_they_will_be() -> None:
-    """`replicaCount` says nothing with KEDA, and was all the same a reason to ask for a key."""
-    keda = {"enabled": True, "existingSecret": "s", "maxReplicas": 1}
-    assert of_kind(rendered({**MINIMAL, "replicaCount": 2, "keda": keda}), "ScaledObject")
 
 
 def test_the_network_policy_holds_for_the_pipeline_and_lets_out_what_is_named() -> None:

@@ -33,32 +33,3 @@ def test_letters_of_a_loop_go_on_where_they_were_once_its_retry_queue_is_attache
     held = amqp.await_message(RUNG)
     assert (record(held)["attempts"], record(held)["state"]) == (4, "retrying"), "three of the loop, and this one"
     assert router.metric("settled_total", action="retry") == 1
-
-
-def test_an_exchange_that_an_argument_names_is_bound_to_the_routers(amqp: Client, start_router: Start) -> None:
-    amqp.exchange("retry", "fanout")
-    amqp.queue("emails.retry", dead_letter_exchange="", dead_letter_routing_key="emails", message_ttl=600_000)
-    amqp.bind("emails.retry", "retry")
-    amqp.queue("emails", dead_letter_exchange="retry")
-    start_router(POLICIES)
-    amqp.channel.exchange_bind("dlx-router.inbox", "retry", routing_key="")
-    amqp.channel.queue_unbind("emails.retry", "retry", routing_key="")
-    amqp.publish("hello", key="emails")
-    amqp.fail("emails")
-    assert eventually(lambda: amqp.exists(RUNG) and amqp.depth(RUNG) == 1)
-    assert amqp.depth("emails.retry") == 0
-    assert record(amqp.await_message(RUNG))["attempts"] == 1
-
-
-def test_the_last_delivery_ends_where_people_look_already(amqp: Client, start_router: Start) -> None:
-    amqp.queue("emails.dead")
-    amqp.queue("emails", dead_letter_exchange="", dead_letter_routing_key="emails.retry")
-    amqp.queue("emails.retry", dead_letter_exchange="", dead_letter_routing_key="emails", message_ttl=100)
-    amqp.publish("hello", key="emails")
-    for _ in range(5):
-        amqp.fail("emails")
-    last = amqp.await_message("emails")
-    start_router(POLICIES)
-    last.reject()
-    dead = amqp.take("emails.dead")
-    assert (record(dead)["attempts"], record(dead)["cause"]) == (6, "attempts_spent")

@@ -57,18 +57,10 @@ def _cut(whole: bytes, at: int, instead: bytes) -> bytes:
 
 
 _ROWS = hostile.headers.map(hostile.properties)
-NOISE = st.binary(max_size=200) | st.builds(_cut, _ROWS, st.integers(0), st.binary(max_size=3))
 
 
 def test_a_letter_or_malformed_whatever_its_headers_hold() -> None:
     assert fuzz(_read, st.sampled_from(PLACES), _ROWS, hostile.names, hostile.names, _dies)
-
-
-def test_a_letter_or_malformed_whatever_bytes_its_header_is() -> None:
-    noise = st.binary(max_size=80) | st.builds(
-        _cut, hostile.headers.map(hostile.properties), st.integers(0), st.binary(max_size=3)
-    )
-    assert fuzz(_read, st.sampled_from(PLACES), noise, hostile.names, hostile.names, _dies)
 
 
 def test_properties_and_tables_or_the_error_that_says_where() -> None:

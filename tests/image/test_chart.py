@@ -5,17 +5,15 @@ secrets, KEDA's and the Prometheus operator's objects. tests/deploy/test_chart.p
 schemas; docs/operations.md says so.
 """
 
-import functools
 import itertools
 import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import pytest
 
 from tests.deploy.chart import VARIATIONS, environment, of_kind, rendered, values_of
@@ -49,7 +47,6 @@ policies:
 """
 ANN: Final = "0123456789abcdef" * 2
 TOKENS: Final = f"tokens:\n  - {{name: ann, token: {ANN}, role: viewer}}\n"
-HOST: Final = "dlx.example.com"  # of the Ingress in ci/console-values.yaml
 WEBHOOKS: Final = """
 webhooks:
   - {name: chat, url-file: /etc/dlx-router/webhooks/url, format: slack, allow-addresses: [0.0.0.0/0]}
@@ -236,66 +233,6 @@ def _counted(pod: Pod, series: str) -> float:
     return sum(map(float, values))
 
 
-def test_a_session_of_the_console_holds_at_every_replica_and_by_the_name_of_the_ingress_alone(
-    play: Callable[..., Pod],
-) -> None:
-    first, second = play("console"), play("console")
-    answer = eventually(lambda: _page(first, "/login", form={"token": ANN}, expected=303), within=20, every=0.2)
-    cookie, *attributes = answer.headers["set-cookie"].split("; ")
-    assert cookie.startswith("__Host-")
-    assert "Secure" in attributes
-    for pod in (first, second):
-        page = eventually(functools.partial(_page, pod, "/", {"cookie": cookie}), within=20, every=0.2)
-        assert "ann · viewer" in page.text
-        _page(pod, "/", {"cookie": cookie, "host": "evil.example"}, expected=403)
-        assert _page(pod, "/", {"cookie": cookie.replace("=", "=x")}, expected=303).headers["location"] == "/login"
-
-
-def test_people_whom_the_proxy_of_the_values_named_need_no_token(play: Callable[..., Pod], gateway: str) -> None:
-    console = values_of("console")["console"]
-    near = play("console", console={**console, "sso": {**console["sso"], "proxies": gateway}})
-    far = play("console")
-    named = {"x-auth-user": "eve", "x-auth-groups": "sre"}
-    page = eventually(lambda: _page(near, "/", named), within=20, every=0.2)
-    assert "eve · admin" in page.text
-    eventually(lambda: _page(far, "/", named, expected=303), within=20, every=0.2)
-
-
-def _page(
-    pod: Pod,
-    path: str,
-    headers: Mapping[str, str] | None = None,
-    *,
-    form: dict[str, str] | None = None,
-    expected: int = 200,
-) -> httpx.Response:
-    """What the Ingress would bring; AssertionError while it is something else."""
-    url, sent = f"http://{pod.address}:9719{path}", {"host": HOST, **(headers or {})}
-    method = "GET" if form is None else "POST"
-    try:
-        answer = httpx.request(method, url, data=form, headers=sent, timeout=5, trust_env=False)
-    except httpx.TransportError as error:
-        raise AssertionError(error) from error
-    assert answer.status_code == expected, answer.text
-    return answer
-
-
-def test_a_chat_is_told_by_the_secret_of_webhooks_and_led_to_the_console(
-    play: Callable[..., Pod], chat: Receiver, amqp: Client
-) -> None:
-    play("told")
-    _die(amqp, "a")
-    eventually(lambda: any(b"orders.new" in sent.body for sent in chat.posts), within=60, every=0.2)
-    (post, *_) = [sent for sent in chat.posts if b"orders.new" in sent.body]
-    assert b"https://dlx.example.com/at/north/" in post.body
-
-
-def test_commands_within_a_pod_are_answered(play: Callable[..., Pod], amqp: Client) -> None:
-    pod = play("console", api={"tokensSecret": "tokens", "commandKey": "token"})
-    _die(amqp, "a")
-    eventually(lambda: "DLQ.orders.new" in pod.within("dlx-router", "queues"), within=60, every=0.5)
-
-
 def test_a_configmap_that_changes_is_in_force_without_a_new_pod(play: Callable[..., Pod], amqp: Client) -> None:
     pod, orders = play("minimal"), POLICIES.replace("ATTEMPTS", "1")
     keep_up(pod.volumes["policies"], {"orders.yaml": "version: 1\npolicies: [{nome: x}]\n"})
@@ -339,17 +276,6 @@ def test_a_deleted_pod_ends_within_its_grace_and_another_goes_on(play: Callable[
     assert second.probe("readiness")
     _die(amqp, "b")
     assert amqp.await_message("DLQ.orders.new", within=20).ack().body == b"b"
-
-
-def test_a_pod_without_its_broker_lives_and_is_not_ready(play: Callable[..., Pod], engine: Engine) -> None:
-    pod = play("minimal")
-    engine.run("pause", BROKER)
-    try:
-        eventually(lambda: not pod.probe("readiness"), within=30, every=0.5)
-        assert pod.probe("liveness"), "kubelet would kill a router that only waits"
-    finally:
-        engine.run("unpause", BROKER)
-    eventually(lambda: pod.probe("readiness"), within=60, every=0.5)
 
 
 def test_the_pipeline_archives_the_journal_on_a_read_only_root(

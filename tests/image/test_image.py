@@ -8,7 +8,7 @@ import sys
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import pytest
@@ -17,9 +17,7 @@ from tests.image.container import Container
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import eventually
-from tools.containers import stand_ins
 from tools.containers.engine import Engine
-from tools.containers.engine import engine as found_engine
 
 MEGABYTE: Final = 1_000_000
 AT_MOST_MB: Final = 250
@@ -36,13 +34,6 @@ policies:
 """
 DRAIN_S: Final = 25
 GRACE_S: Final = 40
-_BUILDS: Final = re.compile(
-    r"^(.*-)?(gcc|cc|c\+\+|g\+\+|clang|ld|as|make|cmake|cargo|rustc|go|javac|gdb|git|curl|wget)(-\d+)?$"
-)
-_CACHES: Final = re.compile(
-    r"^(root/\.cache/|var/cache/apt/archives/.*\.deb|var/lib/apt/lists/.*(Packages|Release)|tmp/.|var/tmp/.|src/|opt/.*\.whl$"
-    r"|opt/.*/(pip|setuptools)/)"
-)
 _SECRETS: Final = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\n"
     rb"|(?:amqps?|https?)://[^\s:/@'\"{<]+:[^\s@'\"{<]+@(?!HOST|localhost|127\.0\.0\.1|rabbit)"
@@ -108,15 +99,6 @@ def test_the_routers_image_has_at_most_250_mb(engine: Engine, router_image: str,
     assert size <= AT_MOST_MB * MEGABYTE, parts
 
 
-def test_it_has_no_compiler_and_nothing_that_fetches(contents: Contents) -> None:
-    programs = [name for name, member in contents.files.items() if member.mode & 0o111 and not member.isdir()]
-    assert [name for name in programs if _BUILDS.match(PurePosixPath(name).name) and "/bin/" in f"/{name}"] == []
-
-
-def test_it_has_no_cache_no_source_and_no_installer_beside_the_router(contents: Contents) -> None:
-    assert [name for name, member in contents.files.items() if _CACHES.match(name) and member.isfile()][:5] == []
-
-
 def test_it_has_no_secret(contents: Contents) -> None:
     assert contents.telling == []
     assert _SECRETS.search(json.dumps(contents.config).encode()) is None
@@ -132,26 +114,6 @@ def test_its_history_has_no_secret_and_names_no_place_of_this_machine(
         assert "compileall" not in history, "of the last stage alone"
         assert _SECRETS.search(history.encode()) is None
         assert [word for word in history.split() if word.startswith(("/root", "/home", "http_proxy"))] == []
-
-
-def test_a_build_sees_the_proxy_of_this_machine_and_keeps_no_word_of_it(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Its URL may have a password."""
-    if not engine.is_podman:
-        pytest.skip("Docker's proxies are the daemon's")
-    stand_ins.provide(engine, stand_ins.PYTHON)
-    monkeypatch.setenv("http_proxy", "http://ann:hidden-word@127.0.0.1:9")
-    found_engine.cache_clear()
-    text = f'FROM {stand_ins.PYTHON}\nRUN test -n "$http_proxy" && touch /x\n'
-    (tmp_path / "Dockerfile").write_text(text, encoding="utf-8")
-    tag = "localhost/dlx-router-proxy"
-    found_engine().build(tmp_path, tag=tag, cached=False)
-    kept = engine.run("history", "--no-trunc", tag) + json.dumps(engine.inspect("image", tag))
-    engine.tried("rmi", tag)
-    found_engine.cache_clear()
-    assert "touch /x" in kept
-    assert "hidden-word" not in kept
 
 
 def test_it_is_nobody_who_could_change_it(contents: Contents) -> None:
@@ -254,15 +216,6 @@ def _memory_file(router: Container, what: str) -> str:
 def _skip_without_memory_limits(router: Container) -> None:
     if router.within("cat", _memory_file(router, "limit")).strip() != str(512 * 1024 * 1024):
         pytest.skip("this machine lets nobody limit memory")
-
-
-def test_without_policies_it_says_what_to_mount(
-    start: Callable[..., Container], engine: Engine, router_image: str
-) -> None:
-    done = engine.tried("run", "--rm", "--pull=never", "--network", "none", router_image)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "/policies" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_the_pipeline_has_java_and_says_what_it_can(engine: Engine, pipeline_image: str) -> None:

@@ -1,6 +1,5 @@
 """The journal of a router of before is read by what reads it today, with the answers that were true then."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 
 from dlx_router.core.signature import HEADER, Signature, Signer, judged
-from dlx_router.index.queries import Wanted
 from dlx_router.index.reader import Reader
 from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
@@ -19,9 +17,7 @@ from dlx_router.redrive.task import State, newest
 from dlx_router.redrive.task_events import letters, tasks
 from dlx_router.service.vhost.signing_key import from_file
 from dlx_router.spark.backtest.replay import files_of, judge_of, recorded, was_decided
-from tests.journal import plain_reader
 from tests.journal.old_journal import FOLDER, events, old
-from tests.journal.rows_of import rows_of
 
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 
@@ -51,17 +47,6 @@ def reader(key: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rea
     opened.close()
 
 
-def test_it_is_of_a_router_that_did_all_that_an_index_tells() -> None:
-    kinds = {event["kind"] for event in events()}
-    assert kinds >= {"retried", "released", "dead_lettered", "parked", "quarantined", "discarded", "redriven", "audit"}
-    names = {name for event in events() for name in event}
-    assert names >= {"headers", "redacted", "error", "body", "body_sha256", "draw", "due_ms", "target", "redrive_id"}
-    assert {(headers["v"], headers["x-stream-filter-value"]) for headers, _ in old().messages} == {
-        (1, "letters"),
-        (1, "tasks"),
-    }
-
-
 def test_the_index_says_where_each_letter_ended(reader: Reader) -> None:
     states = {row["failed_queue"]: row["states"] for row in reader.failed_queues(EVERYTHING)}
     assert {queue: states[queue] for queue in old().states} == old().states
@@ -72,16 +57,6 @@ def test_the_index_says_where_each_letter_ended(reader: Reader) -> None:
     stream = reader.streams()["/"]
     assert (stream["events"], stream["unread"], stream["missing"]) == (len(events()), 0, 0)
     assert reader.signatures() == {"/": {Signature.OK: len(events())}}
-
-
-def test_the_index_shows_a_letter_its_journey_and_its_body(reader: Reader) -> None:
-    (letter,) = reader.letters(Wanted(text='"orders new 30"'), EVERYTHING, limit=9, before=None)
-    (whole,) = reader.letter(letter["id"], EVERYTHING)
-    kinds = [step["kind"] for step in whole["journey"]]
-    assert kinds == ["retried", "released", "retried", "released", "dead_lettered"]
-    last = [event for event in events() if event.get("id") == letter["id"]][-1]
-    assert whole["event"] == {name: value for name, value in last.items() if name != "body"}
-    assert b'"number":"***"' in whole["stored"][3].replace(b" ", b"")
 
 
 def test_replay_decides_again_what_was_decided() -> None:
@@ -107,18 +82,3 @@ def test_the_next_leader_finds_the_task_and_its_letters(key: bytes) -> None:
         for event in letters(body):
             flock.hear(event)
     assert flock.sent == sent
-
-
-def test_the_same_journal_told_in_rows_is_the_same_events() -> None:
-    """By a writer of the tests, which knows docs/journal.md and not the router's."""
-    for _, body in old().messages:
-        packed = rows_of(body.splitlines())
-        assert [json.loads(line) for line in lines(packed, 2)] == [json.loads(line) for line in body.splitlines()]
-        assert plain_reader.events("zstd", packed) == plain_reader.events(None, body)
-
-
-def test_what_is_no_event_keeps_its_place_among_rows() -> None:
-    texts = [b"rubbish", *old().messages[0][1].splitlines(), b'{"v":1}', *old().messages[1][1].splitlines()]
-    assert [json.loads(text) if text[:1] == b"{" else text for text in lines(rows_of(texts), 2)] == [
-        json.loads(text) if text[:1] == b"{" else text for text in texts
-    ]

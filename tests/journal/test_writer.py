@@ -1,7 +1,6 @@
 """The writer on a real broker: batches, what each mode promises, and a stream that is slow, gone or forbidden."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import quote
@@ -13,7 +12,6 @@ from structlog.testing import capture_logs
 from dlx_router.broker.address import Login
 from dlx_router.broker.link import Link
 from dlx_router.broker.stream import Retention, journal_stream
-from dlx_router.journal.batch import MAX_BYTES
 from dlx_router.journal.mode import Mode
 from dlx_router.wire import frames
 from tests.broker.scene import arguments, user
@@ -78,21 +76,6 @@ async def test_events_come_as_lines_of_few_messages(vhost: Vhost, desk: MakeDesk
 
 
 @pytest.mark.usefixtures("newest")
-async def test_a_batch_is_never_larger_than_its_limit(vhost: Vhost, desk: MakeDesk) -> None:
-    router = desk()
-    large = b'{"event_id":"a","kind":"audit","body":"%s"}\n' % (b"x" * 100_000)
-    async with router.session():
-        await working(router)
-        for _ in range(5):
-            router.journal.record(large)
-        huge = router.journal.record(b'{"event_id":"a","body":"%s"}\n' % (b"x" * MAX_BYTES))
-        await soon(lambda: huge.settled)
-        assert await router.journal.drain(10) == 0
-    batches = await asyncio.to_thread(stream.batches, vhost.amqp_url)
-    assert [len(events) for _, events in batches] == [1, 2, 2, 1, 1]
-
-
-@pytest.mark.usefixtures("newest")
 async def test_an_event_outside_of_a_read_needs_no_flush(vhost: Vhost, desk: MakeDesk) -> None:
     router = desk()
     async with router.session():
@@ -109,23 +92,6 @@ async def test_the_stream_keeps_little_and_in_small_segments(vhost: Vhost, desk:
         await working(router)
     assert arguments(vhost, NAMES.journal) == dict(journal_stream(NAMES, router.retention).arguments)
     assert arguments(vhost, NAMES.journal)["x-queue-type"] == "stream"
-
-
-async def test_a_stream_that_exists_keeps_its_arguments(vhost: Vhost, desk: MakeDesk) -> None:
-    for retention in (Retention("1h"), Retention("2h")):
-        router = desk()
-        router.retention = retention
-        async with router.session():
-            await working(router)
-    assert arguments(vhost, NAMES.journal)["x-max-age"] == "1h"
-
-
-@pytest.mark.usefixtures("newest")
-async def test_off_writes_nothing_and_keeps_nobody_waiting(vhost: Vhost, desk: MakeDesk) -> None:
-    router = desk(mode=Mode.OFF)
-    async with router.session():
-        assert router.tell(1).settled
-        await stays(lambda: router.settled == [1] and NAMES.journal not in vhost.queues(), 0.3)
 
 
 # -- trouble ----------------------------------------------------------------------------------------------------------
@@ -208,40 +174,6 @@ async def test_a_full_spool_loses_the_newest_and_says_where(vhost: Vhost, desk: 
 
 
 @pytest.mark.usefixtures("newest")
-async def test_in_best_effort_a_slow_stream_is_waited_for_a_quarter_of_a_second(vhost: Vhost, desk: MakeDesk) -> None:
-    router = desk()
-    async with router.session() as link:
-        await working(router)
-        link.pause(paused=True)  # its confirms do not arrive
-        began = time.monotonic()
-        router.tell_all(range(1, 11))
-        assert router.settled == []
-        await soon(lambda: len(router.settled) == 10)
-        assert 0.2 < time.monotonic() - began < 2.5
-        router.tell_all(range(11, 21))
-        assert len(router.settled) == 20  # nobody waits twice for a stream that does not answer
-        link.pause(paused=False)
-        assert await router.journal.drain(10) == 0
-        router.tell_all(range(21, 31))
-        assert len(router.settled) == 20  # it answers, so letters wait for it again
-        await soon(lambda: len(router.settled) == 30)
-    assert await told(vhost) == [*range(31)]
-
-
-@pytest.mark.usefixtures("newest")
-async def test_in_required_a_slow_stream_is_waited_for(vhost: Vhost, desk: MakeDesk) -> None:
-    router = desk(mode=Mode.REQUIRED)
-    async with router.session() as link:
-        await working(router)
-        link.pause(paused=True)
-        router.tell_all(range(1, 11))
-        await stays(lambda: not router.settled)
-        link.pause(paused=False)
-        await soon(lambda: len(router.settled) == 10)
-    assert await told(vhost) == [*range(11)]
-
-
-@pytest.mark.usefixtures("newest")
 async def test_more_than_the_window_waits_in_the_spool_and_keeps_its_order(vhost: Vhost, desk: MakeDesk) -> None:
     router = desk()
     async with router.session() as link:
@@ -282,28 +214,6 @@ async def test_in_required_letters_of_a_lost_connection_are_told_when_they_come_
         await working(router)
         assert router.settled == []
     assert await told(vhost) == [0]
-
-
-@pytest.mark.usefixtures("newest")
-async def test_what_the_stream_did_not_take_before_the_end_is_counted(desk: MakeDesk) -> None:
-    router = desk()
-    router.declare = False
-    async with router.session():
-        router.tell_all(range(10))
-        assert await router.journal.drain(0.2) == 10
-    assert router.losses == [10]
-
-
-@pytest.mark.usefixtures("newest")
-async def test_in_required_nothing_is_lost_at_the_end_because_nothing_was_settled(desk: MakeDesk) -> None:
-    router = desk(mode=Mode.REQUIRED)
-    router.declare = False
-    with capture_logs() as logs:
-        async with router.session():
-            router.tell_all(range(10))
-            assert await router.journal.drain(0.2) == 10
-    assert (router.losses, router.journal.lost, router.settled) == ([], 0, [])
-    assert [line["event"] for line in logs if line.get("events") == 10] == ["journal.untold"]
 
 
 @pytest.mark.slow

@@ -119,13 +119,6 @@ def test_an_unknown_authority_is_refused(
     _refused(start_router(POLICY, wait=False, **given), "certificate verify failed")
 
 
-def test_without_an_authority_those_of_the_system_count(
-    node: brokers.Node, authority: Authority, start_router: Start
-) -> None:
-    given = _settings(node, authority, authority.issue("router")) | {"TLS_CA": ""}
-    _refused(start_router(POLICY, wait=False, **given), "certificate verify failed")
-
-
 def test_another_host_name_is_refused_unless_it_is_named(
     node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
@@ -154,13 +147,6 @@ def test_a_client_with_an_expired_certificate_is_turned_away(
         *CLIENT_REFUSED,
         look="TLS_CERT",
     )
-
-
-def test_a_client_of_an_unknown_authority_is_turned_away(
-    node: brokers.Node, authority: Authority, stranger: Authority, start_router: Start
-) -> None:
-    given = _settings(node, authority, stranger.issue("router"))
-    _refused(start_router(POLICY, wait=False, **given), *CLIENT_REFUSED, look="TLS_CERT")
 
 
 def test_a_key_that_is_not_the_certificates_is_named(

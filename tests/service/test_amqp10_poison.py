@@ -1,16 +1,13 @@
 """What RabbitMQ 4.x cannot hand to any AMQP 0-9-1 client (it ends the connection, 541) leaves by AMQP 1.0."""
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import pytest
 
-from tests.cli.test_cli import in_a_process
 from tests.journal import stream
 from tests.redrive.conftest import Shop
 from tests.support.bulk import DEAD as DIED
@@ -18,7 +15,6 @@ from tests.support.bulk import INBOX, PARKING, QUARANTINE, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.native import Native
-from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
@@ -147,22 +143,6 @@ def test_two_replicas_do_it_together(
     assert amqp.depth(QUARANTINE) == 5
 
 
-@pytest.mark.slow
-def test_one_poison_among_2000_letters_costs_less_than_30_seconds(
-    native: Native, start_router: Callable[..., Router], amqp: Client
-) -> None:
-    router = start_router(POLICIES)
-    queue = amqp.queue("one.work", message_ttl=0, dead_letter_exchange=INBOX)
-    began = time.monotonic()
-    pour(amqp, queue, map(str, range(1000)))
-    native.publish(queue, [{"properties": {"id": UUID}}])
-    pour(amqp, queue, map(str, range(1000, 1999)))
-    eventually(lambda: bodies(amqp) == numbered(1999), within=30)
-    eventually(lambda: amqp.depth(QUARANTINE) == 1, within=max(0.1, 30 - (time.monotonic() - began)))
-    eventually(lambda: is_calm(router))
-    assert moved(router) == 1
-
-
 @pytest.fixture
 def shop(native: Native, start_router: Callable[..., Router], amqp: Client, vhost: Vhost, tmp_path: Path) -> Shop:
     """What no 0-9-1 client can be given lies second in quarantine."""
@@ -170,20 +150,6 @@ def shop(native: Native, start_router: Callable[..., Router], amqp: Client, vhos
     pour(amqp, QUARANTINE, ["readable"])
     native.publish(QUARANTINE, [{"properties": {"id": UUID}}])
     return Shop(vhost, amqp, router)
-
-
-SAID: Final = (
-    f"message 2 of queue '{QUARANTINE}' cannot be read by AMQP 0-9-1: application property 'id' is a value of type "
-    "uuid, which AMQP 0-9-1 has not; read it with an AMQP 1.0 client"
-)
-
-
-def test_doctor_names_it(shop: Shop) -> None:
-    urls = {"AMQP_URL": shop.vhost.amqp_url, "MANAGEMENT_URL": shop.vhost.management_url}
-    done = in_a_process("doctor", "--json", "--policies", str(shop.router.policies), **urls)
-    (check,) = [row for row in json.loads(done.stdout) if row["check"] == "AMQP 1.0"]
-    assert (check["found"], check["level"]) == (SAID, "warning")
-    assert shop.amqp.depth(QUARANTINE) == 2
 
 
 @pytest.mark.parametrize("queue", [PARKING, "old.dlq"])
@@ -198,27 +164,6 @@ def test_a_task_that_meets_it_goes_on_once_it_is_in_quarantine(shop: Shop, nativ
     assert shop.amqp.depth(QUARANTINE) == 3
     assert is_calm(shop.router)
     assert moved(shop.router) == 1
-
-
-def test_an_import_that_meets_it_names_it(shop: Shop) -> None:
-    url = f"http://127.0.0.1:{shop.router.port}/api/v1/queues/import"
-
-    def told() -> str:
-        answer = httpx.post(
-            url,
-            params={"vhost": shop.vhost.name},
-            json={"queue": QUARANTINE},
-            trust_env=False,
-            verify=NO_TLS,
-            timeout=30,
-        )
-        assert answer.status_code == 409, answer.text
-        return answer.text
-
-    if shop.vhost.broker.version.startswith("4.0"):
-        pytest.skip("quorum queues are not looked into before 4.3: each look counts as a delivery")
-    assert SAID in eventually(told, within=20)
-    assert is_calm(shop.router)
 
 
 @pytest.mark.parametrize("kind", ["alone", "with a key file"])

@@ -87,17 +87,6 @@ def test_neighbours_of_a_bcc_of_text_are_not_published_twice(scene: Scene) -> No
     passed(scene, before)
 
 
-def test_a_bcc_of_text_passes_a_delayed_exchange(scene: Scene) -> None:
-    queue, before = scene.amqp.queue("there"), closed(scene)
-    scene.amqp.bind(queue, "amq.direct", "k")
-    with RawClient(scene.vhost.amqp_url) as client:
-        headers = bcc_of_text() + table.encode([("x-delay", "I", 250)])
-        client.publish(b"odd", properties.build(headers=headers), key="k", exchange="edges.delayed")
-    message = scene.amqp.take(queue)
-    assert (message.headers["dlx-router-BCC"], message.headers["x-delay"]) == ("elsewhere", -250)
-    passed(scene, before)
-
-
 def test_a_filter_of_a_stream_that_is_no_text_does_not_end_the_connection(scene: Scene) -> None:
     """4.x closes the connection of who publishes it into a stream."""
     queue, before = scene.work("streamed.filter"), scene.settled("dead_letter")
@@ -128,16 +117,6 @@ def streamed(scene: Scene, count: int) -> dict[bytes, dict[str, Any]]:
             if len(got) == count:
                 return got
     return got
-
-
-def test_thousands_of_bytes_of_cc_keys_outlive_a_wait(scene: Scene) -> None:
-    queue, before = scene.work("waits.cc"), closed(scene)
-    scene.amqp.publish("many", key=queue, headers={"CC": KEYS})
-    for message in (scene.amqp.fail(queue), scene.amqp.fail(queue)):
-        assert (message.headers["CC"], message.routing_key) == (KEYS, queue)
-    dead = scene.amqp.take(f"DLQ.{queue}")
-    assert dead.deaths[0]["routing-keys"] == [queue, *KEYS]
-    passed(scene, before)
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])

@@ -32,7 +32,6 @@ PACKAGE: Final = Path(dlx_router.__file__).parent
 RSS_MIB: Final = 200
 HOSTILE: Final = 20_000
 LOT: Final = 100
-VANISHED: Final = 2_000
 POLICIES: Final = """
 version: 1
 policies:
@@ -267,33 +266,3 @@ def test_a_flood_of_letters_that_have_nothing_in_common(amqp: Client, start_rout
 @pytest.mark.usefixtures("newest")
 def test_a_long_flood_of_letters_that_have_nothing_in_common(amqp: Client, start_router: Callable[..., Router]) -> None:
     _flooded(amqp, _prepared(amqp, start_router), HOSTILE)
-
-
-def _vanished(amqp: Client, router: Router, first: int, count: int) -> None:
-    """Queues that are declared, get a letter, and are deleted, with the dead-letter queues that were made for them."""
-    settled = router.metric("settled_total", action="dead_letter")
-    names = [f"gone.{n}" for n in range(first, first + count)]
-    arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": INBOX}
-    channel = amqp.connection.channel()
-    channel.tx_select()
-    for name in names:
-        channel._impl.queue_declare(name, arguments=arguments, callback=None)  # waits for no answer
-        channel.basic_publish("", name, b"x")
-    channel.tx_commit()
-    eventually(lambda: router.metric("settled_total", action="dead_letter") >= settled + count, 60, every=0.2)
-    for name in names:
-        channel._impl.queue_delete(name, callback=None)
-        channel._impl.queue_delete(f"DLQ.{name}", callback=None)
-    channel.tx_commit()
-    channel.close()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_queues_that_vanished_leave_nothing_behind(amqp: Client, start_router: Callable[..., Router]) -> None:
-    router = _prepared(amqp, start_router)
-    process = psutil.Process(router.pid)
-    for first in range(0, VANISHED, 250):
-        _vanished(amqp, router, first, 250)
-    assert _rss_mib(process) < 150
-    assert _delay_s(amqp, router) < 1

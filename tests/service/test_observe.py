@@ -151,23 +151,3 @@ def test_declared_deaths_are_seen(
     (event,) = events(1)
     assert (event["kind"], event["reason"], event["cause"]) == ("dead_lettered", "application:boom", "never_retry")
     assert amqp.depth(INBOX) == 1
-
-
-def test_a_queue_in_order_is_seen(
-    amqp: Client, start_router: Start, events: Callable[[int], list[dict[str, Any]]]
-) -> None:
-    """`apply` leads it to an inbox of its own, of which no copy came."""
-    start_router(POLICIES.replace("redelivery-delay: 5s", "ordering: fifo"), "--observe")
-    amqp.queue("work.a", dead_letter_exchange="dlx-router.inbox.fifo")
-    amqp.publish("one", key="work.a")
-    amqp.fail("work.a")
-    (event,) = events(1)
-    assert (event["failed_queue"], event["policy"], event["observed"]) == ("work.a", "work", True)
-    assert amqp.depth("dlx-router.inbox.fifo") == 1, "not taken"
-
-
-def test_copies_are_bounded_and_refuse_nobody(vhost: Vhost, start_router: Start) -> None:
-    start_router(POLICIES, "--observe")
-    arguments = vhost.get(f"queues/{vhost.quoted}/{OBSERVE}")["arguments"]
-    assert (arguments["x-overflow"], arguments["x-max-length"]) == ("drop-head", 100_000)
-    assert arguments["x-expires"] == 6 * 3_600_000

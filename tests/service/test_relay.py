@@ -137,13 +137,6 @@ def test_a_message_s_own_expiration_ends_it_here_too(scene: Scene) -> None:
     assert letter.properties.expiration is None
 
 
-def test_a_key_is_made_of_what_the_message_tells(scene: Scene) -> None:
-    scene.amqp.queue("keyed.out")
-    scene.amqp.bind("keyed.out", "amq.topic", "got.eu.keyed.in")
-    scene.amqp.publish("hello", key="keyed.in", headers={"tenant": "eu"})
-    assert scene.amqp.take("keyed.out").body == b"hello"
-
-
 def test_a_message_without_a_route_waits_and_goes_on_when_there_is_one(scene: Scene) -> None:
     scene.amqp.publish("hello", key="lost.in", headers={"a": 1}, expiration="600000", priority=2)
     eventually(lambda: scene.settled("hold") >= 1)

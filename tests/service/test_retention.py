@@ -58,18 +58,6 @@ def test_what_leaves_by_retention_is_journalled_first(
     }
 
 
-@pytest.mark.usefixtures("newest")
-def test_nothing_is_retired_while_the_journal_is_off(
-    amqp: Client, vhost: Vhost, start_router: Callable[..., Router]
-) -> None:
-    start_router(POLICY.replace("KIND", "quorum").replace("KEEPS", "dead-letter-queue-ttl: 100ms"), JOURNAL="off")
-    amqp.queue("short.b", dead_letter_exchange=INBOX)
-    amqp.publish("order", key="short.b")
-    amqp.fail("short.b")
-    eventually(lambda: amqp.depth(RETIRED) == 1, within=20)
-    consistently(lambda: amqp.depth(RETIRED) == 1, for_s=1)
-
-
 def test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths(
     amqp: Client, vhost: Vhost, start_router: Callable[..., Router]
 ) -> None:

@@ -23,16 +23,6 @@ async def _left(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_rungs_are_summed_and_of_equal_queues_the_oldest_letter_counts() -> None:
-    survey = Survey(metrics := Metrics())
-    watched = await _watched(survey, "a", Seen({"5000": 2, "1000": 0}, {"DLQ.x": 7.0}))
-    other = await _watched(survey, "b", Seen({"5000": 3}, {"DLQ.x": 5.0, "DLQ.y": 9.0}))
-    assert metrics.waiting() == {"5000": 5, "1000": 0}
-    assert metrics.oldest_letter_timestamp_seconds() == {"DLQ.x": 5.0, "DLQ.y": 9.0}
-    await _left(watched)
-    await _left(other)
-
-
 async def test_a_vhost_that_is_left_is_forgotten_and_others_are_not() -> None:
     survey = Survey(metrics := Metrics())
     watched = await _watched(survey, "a", Seen({"5000": 2}, {"DLQ.x": 7.0}))

@@ -75,14 +75,6 @@ def _alike(count: int, key: bytes = b"key") -> list[bytes]:
     return [method.replace(struct.pack(">Q", 7), struct.pack(">Q", tag)) + HEADER + BODY for tag in range(count)]
 
 
-@pytest.mark.parametrize("octet", [0, 1, 2, 3, 4, 61, 0xCE, 0xFF])
-def test_a_delivery_behind_others_like_it_that_is_damaged_is_judged_the_same_whole_and_byte_by_byte(octet: int) -> None:
-    *before, whole, behind = _alike(4)
-    for at in range(len(whole)):
-        stream = b"".join((*before, whole[:at], bytes((octet,)), whole[at + 1 :], behind))
-        assert outcome([stream]) == outcome(one_by_one(stream))
-
-
 def test_deliveries_that_are_alike_are_the_same_wherever_they_are_cut() -> None:
     stream = b"".join([*_alike(4), *_alike(3, b"yek"), BEAT, *_alike(3)])
     expected = outcome(one_by_one(stream))
@@ -98,14 +90,6 @@ def test_a_delivery_in_parts_lends_its_names_to_nobody() -> None:
     events = Parser().feed(b"".join((*_alike(3), parts, *_alike(2))))
     assert [tuple(event)[5] for event in events] == [b"key"] * 3 + [b"yek"] + [b"key"] * 2
     assert [tuple(event)[1] for event in events] == [b"ctag"] * 3 + [b"gatc"] + [b"ctag"] * 2
-
-
-def test_a_smaller_frame_size_holds_for_deliveries_like_those_before_too() -> None:
-    parser = Parser()
-    assert len(parser.feed(b"".join(_alike(3)))) == 3
-    parser.frame_max = 24
-    with pytest.raises(WireError, match="24 were agreed on"):
-        parser.feed(_alike(1)[0])
 
 
 def test_a_delivery_in_small_body_frames_is_joined() -> None:
@@ -286,18 +270,6 @@ def test_bytearrays_and_memoryviews_are_read_and_not_kept() -> None:
     buffer[:] = bytes(len(buffer))
     assert event == Delivery(1, b"ctag", 7, True, b"ex", b"key", HEAD, b"body")
     assert parser.feed(DELIVER[10:] + HEADER + BODY) == [event]
-
-
-@pytest.mark.parametrize("step", [1_000, 65_536, 10_000_000])
-def test_a_large_body_over_many_frames_is_joined_whatever_the_reads(step: int) -> None:
-    body = bytes(range(256)) * 8192
-    sent = frames.publish(1, b"", b"", HEAD[12:], body, 131_072)
-    stream = DELIVER + sent[frame.frame_parts(sent)[2] + 8 :]  # type: ignore[operator]  # never None for a whole frame
-    parser = Parser()
-    events: list[Any] = []
-    for at in range(0, len(stream), step):
-        events += parser.feed(stream[at : at + step])
-    assert [event.body == body for event in events] == [True]
 
 
 @law

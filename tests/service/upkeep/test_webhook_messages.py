@@ -12,11 +12,9 @@ import pytest
 from dlx_router.config.webhooks.endpoint import ALL_EVENTS, Endpoint
 from dlx_router.core import gathering
 from dlx_router.core.notices import Notice
-from dlx_router.core.redelivery import GIVE_UP_MS
 from dlx_router.core.selection import Index
 from dlx_router.service.upkeep.webhook_messages import DONE, TOLD, WebhookMessages
 from dlx_router.telemetry.metrics import Metrics
-from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.webhooks.sender import Sender, SenderThread
 from tests.support.eventually import patience
 from tests.support.receiver import Receiver
@@ -137,27 +135,6 @@ async def test_the_next_leader_sends_what_this_one_could_not_and_tells_nothing_t
     assert last.messages.waiting() == {"a": 0}
 
 
-async def test_what_is_a_day_old_or_for_nobody_is_not_taken_over() -> None:
-    with Receiver() as receiver:
-        scene = Scene(endpoint("a", receiver))
-        message = {
-            "id": "m",
-            "kind": "group.opened",
-            "vhost": "/",
-            "ts_ms": wall_ms() - GIVE_UP_MS,
-            "count": 1,
-            "items": [],
-        }
-        records: list[tuple[str, Mapping[str, Any]]] = [
-            (TOLD, {"to": "a", "message": message, "keys": ["k"]}),
-            (TOLD, {"to": "gone", "message": {**message, "ts_ms": wall_ms()}, "keys": []}),
-            (TOLD, {"to": "a", "message": "nonsense"}),
-            (DONE, {}),
-        ]
-        assert scene.messages.adopt(records) == {("a", "group.opened", "k")}
-        assert scene.messages.waiting() == {"a": 0}
-
-
 async def test_an_endpoint_is_told_what_it_asked_for_only() -> None:
     with Receiver() as mine, Receiver() as all_:
         selector = Index((), ((0, "orders"),), lambda _queue: ())
@@ -170,16 +147,6 @@ async def test_an_endpoint_is_told_what_it_asked_for_only() -> None:
         await scene.until(lambda: mine.posts)
         await scene.close()
     assert [json.loads(post.body)["data"]["items"][0]["group"] for post in mine.posts] == ["g2"]
-
-
-async def test_an_endpoint_that_is_taken_out_of_the_file_gets_nothing_more() -> None:
-    with Receiver(status=500) as receiver:
-        scene = Scene(endpoint("a", receiver))
-        scene.messages.add([notice()], set())
-        await scene.until(lambda: scene.metrics.webhooks["failed"])
-        scene.messages.use({})
-        assert (scene.messages.waiting(), scene.metrics.webhooks["dropped"]) == ({}, 1)
-        await scene.close()
 
 
 async def test_who_leads_no_more_sends_no_more() -> None:

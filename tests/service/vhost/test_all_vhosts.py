@@ -19,7 +19,6 @@ from dlx_router.core.names import Names
 from dlx_router.service.app import App
 from dlx_router.service.vhost import all_vhosts
 from dlx_router.service.vhost.all_vhosts import AllVhosts
-from dlx_router.service.vhost.attempts import Attempts
 from dlx_router.telemetry.readiness import Readiness
 from tests.broker.scene import user
 from tests.support.bulk import INBOX, PARKING
@@ -108,22 +107,6 @@ async def test_a_vhost_that_is_there_again_while_another_is_left_is_not_left() -
     assert {*scene.attendants} == {"b", "c"}
     assert scene.attendants["b"] is attended
     assert (scene.begun, scene.readiness.notes()) == ([], [])
-
-
-async def test_a_vhost_that_is_made_anew_while_it_is_left_is_begun_by_the_same_look() -> None:
-    scene = Scene("a", "b")
-    scene.named, scene.attendants["a"].is_gone = ["b"], True
-    scene.on_left = lambda: setattr(scene, "named", ["a", "b"])
-    await scene.every._look()
-    assert ({*scene.attendants}, scene.begun) == ({"a", "b"}, ["a"])
-
-
-def test_that_there_is_no_such_vhost_holds_until_the_broker_let_us_in() -> None:
-    attempts = Attempts("v", Readiness())
-    attempts.failed(LinkError("NOT_ALLOWED - vhost v not found"), 0.0)
-    assert attempts.found_no_vhost
-    attempts.reached()
-    assert not attempts.found_no_vhost
 
 
 class Failing:
@@ -287,18 +270,3 @@ async def test_a_vhost_whose_broker_lets_us_in_is_not_gone(vhost: Vhost, app: Ap
         await asyncio.gather(running, return_exceptions=True)
         assert app.management is not None
         await app.management.close()
-
-
-async def test_a_vhost_that_is_deleted_and_made_anew_is_served_once(vhost: Vhost, lister: Lister, app: App) -> None:
-    lister.sees(vhost)
-    async with running(app):
-        for number in range(2):
-            other = await asyncio.to_thread(Vhost.make, vhost.broker, f"{vhost.name}-other")
-            try:
-                lister.sees(other)
-                await soon(partial(is_served, app, vhost.name, other.name))
-                assert await asyncio.to_thread(letter, other) == 1
-            finally:
-                other.close()
-            if number:  # the first time it is made anew before anybody may have seen that it is gone
-                await soon(partial(is_served, app, vhost.name))

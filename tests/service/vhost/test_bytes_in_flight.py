@@ -13,16 +13,14 @@ from dlx_router.broker.topology import Topology
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
-from dlx_router.core.passing import Target
-from dlx_router.core.refusal import InDoubt, NotTaken
+from dlx_router.core.refusal import InDoubt
 from dlx_router.service.app import LEAST_BYTES, App
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.queue_reads import QueueReads
-from dlx_router.service.sources.registry import Setting, Sources
-from dlx_router.service.sources.relay import Relay
+from dlx_router.service.sources.registry import Setting
 from dlx_router.service.vhost.session import Limits, Session
 from dlx_router.telemetry.readiness import Readiness
 from tests.support.ends import HeldLink
@@ -112,25 +110,6 @@ async def test_a_burst_beside_what_is_held_does_not_stop_the_vhost(room: _Room) 
     assert not room.objects()
 
 
-async def test_without_anything_held_it_reads_again_at_the_half(room: _Room) -> None:
-    room.session.weigh(1100)
-    room.session.weigh(-599)
-    assert room.rests()
-    room.session.weigh(-1)
-    assert not room.rests()
-
-
-async def test_what_comes_to_be_held_while_nothing_is_read_is_seen_within_a_second(room: _Room) -> None:
-    room.take(room.worker, 600)
-    room.session.weigh(500)
-    room.session.weigh(-500)
-    room.session._in_flight.check()
-    assert room.rests(), "it may be settled in a moment, as all others"
-    room.refuse(room.sent())
-    room.session._in_flight.check()
-    assert not room.rests()
-
-
 async def test_where_all_bytes_are_held_it_is_said_that_nothing_is_read(room: _Room) -> None:
     room.take(room.worker, 1100)
     job = room.sent()
@@ -165,25 +144,6 @@ async def test_what_is_held_is_counted_as_it_comes_and_goes(room: _Room) -> None
     assert waits.held_bytes == 204, "what the broker has again is gone"
     waits.took([jobs[0]])
     assert waits.held_bytes == 0, "all others are sent"
-
-
-async def test_a_line_whose_target_refuses_is_held_too(room: _Room) -> None:
-    relay = Relay(room.session, room.probe, queue="staging", target=Target("work"), deaths=room.worker, slack=10)
-    relay._publisher = relay._own_publisher = cast("Any", Sent())
-    sources = room.session._sources = Sources(room.session, room.setting, (4, 3))
-    sources.begin(room.worker, room.probe)
-    sources._modes.workers.append(relay)
-    room.session._attending = True
-    room.session.provision.known["exchange", "work"] = "work"
-    room.take(relay, 600)
-    assert relay.held_bytes == 0, "it is sent"
-    (job,) = cast("Sent", relay._publisher).answered()
-    relay._carry_out(job, relay._after(job, NotTaken.NACKED))
-    assert relay.held_bytes == 600 - HEADER
-    room.session.weigh(500)
-    assert room.rests()
-    room.session.weigh(-500)
-    assert not room.rests()
 
 
 def test_each_vhost_has_its_share_of_the_bytes(tmp_path: Path) -> None:
