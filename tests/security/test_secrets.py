@@ -131,7 +131,7 @@ API_URLS: Final = [
 ASKING: Final = [("queues",), ("status",), ("redrive", "list"), ("console", "--port", "1")]
 
 
-@pytest.mark.parametrize(("url", "command"), zip(API_URLS, itertools.cycle(ASKING), strict=False))
+@pytest.mark.parametrize(("url", "command"), [*zip(API_URLS, itertools.cycle(ASKING), strict=False)])
 def test_an_api_url_is_printed_without_its_password(url: str, command: tuple[str, ...], vhost: Vhost) -> None:
     url = url.replace("{management}", vhost.management_url.rpartition(":")[2])
     done = in_a_process(*command, API_URL=url)
@@ -162,7 +162,7 @@ POLICIES: Final = [
 
 
 @pytest.mark.parametrize(
-    ("written", "command"), zip(POLICIES, itertools.cycle(["lint", "explain", "run", "permissions"]), strict=False)
+    ("written", "command"), [*zip(POLICIES, itertools.cycle(["lint", "explain", "run", "permissions"]), strict=False)]
 )
 def test_a_policy_with_a_mistake_and_a_url_in_it(written: str, command: str, tmp_path: Path) -> None:
     text = f"version: 1\npolicies:\n  - {{name: a, queue: q, definition: {{{written}}}}}\n"

@@ -332,7 +332,7 @@ MALFORMED: Final[dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("shape", "queue"), zip(MALFORMED, itertools.cycle(["attached", INBOX]), strict=False))
+@pytest.mark.parametrize(("shape", "queue"), [*zip(MALFORMED, itertools.cycle(["attached", INBOX]), strict=False)])
 def test_a_malformed_x_death_is_quarantined_and_router_and_broker_live(scene: Scene, queue: str, shape: str) -> None:
     scene.amqp.publish("odd", key=queue, headers={"x-death": MALFORMED[shape], "tenant": "a"}, message_id="1")
     kept = scene.amqp.take(QUARANTINE)
