@@ -102,14 +102,6 @@ def test_a_block_declares_what_ended_a_handler(desk: Desk, recipe: Recipe, reque
         assert all("andle" in frame for frame in frames(desk, queue)), "handle, wherever the program lies"
 
 
-def test_a_block_names_the_keys_of_all_copies(desk: Desk, recipe: Recipe) -> None:
-    queue = desk.work("errors.work")
-    desk.amqp.publish("seven", key=queue, headers={"CC": ["elsewhere"]})
-    assert recipe(desk.vhost.amqp_url, queue, 2, "declare") == ""
-    (death,) = desk.amqp.take(f"DLQ.{queue}").deaths
-    assert (death["routing-keys"], death.get("original-expiration")) == ([queue, "elsewhere"], None)
-
-
 def test_deaths_of_equal_text_that_come_back_are_told_one_and_all(vhost: Vhost, amqp: Client, recipe: Recipe) -> None:
     """In Node.js all but the first were taken for declared; in Go some waited for a confirm that had come before."""
     queue, grave = amqp.queue("errors.work", dead_letter_exchange="graves"), amqp.queue("grave")
@@ -161,11 +153,3 @@ def test_the_header_of_the_block_for_net_is_read(tmp_path: Path) -> None:
     read = declaration.read(json.dumps({**members, "error": error}).encode())
     assert (read.reason, read.error) == ("application:exception", error)
     assert PAGE.count("dlx-router.declared") > 3
-
-
-def test_the_page_says_what_is_run() -> None:
-    """Which blocks are run and which are only read is said beside each of them."""
-    for name, sentence in (("node", "run by the tests"), ("go", "run by the tests"), ("java", "run by the tests"),
-                       ("spring", "Spring itself is not run"), ("dotnet", "Not run by the tests")):  # fmt: skip
-        before = PAGE[: PAGE.index(f"<!-- {name} -->")]
-        assert sentence in before[before.rindex("\n### ") :].replace("\n", " "), name

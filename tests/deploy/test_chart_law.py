@@ -114,7 +114,7 @@ def _with(values: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     return {**values, first: _with(values.get(first, {}), rest, value) if rest else value}
 
 
-@settings(max_examples=100 * THOROUGH)
+@settings(max_examples=40 * THOROUGH)
 @given(base=BASES, changes=CHANGES, release=RELEASES)
 def test_what_the_schema_accepts_is_taken_or_refused_with_the_way_out(
     base: Mapping[str, Any], changes: Mapping[str, Any], release: str

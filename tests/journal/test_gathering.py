@@ -25,19 +25,6 @@ def waits(gathering: Gathering, rate: float, lump: int = 25, for_s: float = 0.5,
     return pauses
 
 
-@pytest.mark.parametrize(("rate", "lump"), [(1, 1), (100, 1), (1_000, 1), (1_000, 10), (2_000, 25)])
-def test_where_few_come_nothing_waits_for_long(rate: float, lump: int) -> None:
-    assert max(waits(Gathering(1000), rate, lump)) <= LEAST_S
-
-
-@pytest.mark.parametrize(("rate", "lump"), [(5_000, 25), (8_000, 25), (10_000, 1), (12_000, 200)])
-def test_while_they_pour_in_a_batch_gathers_some_milliseconds(rate: float, lump: int) -> None:
-    later = waits(Gathering(1000), rate, lump)[10:]
-    assert later
-    assert max(later) <= MOST_S
-    assert sum(later) / len(later) > MOST_S / 3
-
-
 def test_a_small_prefetch_is_never_held_up() -> None:
     """With ten letters unsettled at most, twenty milliseconds for each ten would be 500 letters a second."""
     assert max(waits(Gathering(10), 10_000, 10)) <= LEAST_S

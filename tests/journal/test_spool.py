@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.journal.batch import MAX_BYTES, MAX_EVENTS, Batch
+from dlx_router.journal.batch import MAX_BYTES, Batch
 from dlx_router.journal.spool import Spool
 from tests.core.core_samples import law
 
@@ -61,11 +61,6 @@ def test_a_batch_takes_lines_up_to_its_limits_and_always_one(sizes: list[int]) -
     assert subject.events == 1 or subject.size <= MAX_BYTES
 
 
-def test_a_batch_takes_a_hundred_lines() -> None:
-    subject = batch(1, MAX_EVENTS)
-    assert not subject.add(b"x")
-
-
 def test_those_who_wait_are_let_go_once_and_in_order() -> None:
     seen: list[int] = []
     subject = batch(1)
@@ -76,15 +71,6 @@ def test_those_who_wait_are_let_go_once_and_in_order() -> None:
     subject.settle()
     subject.wait(seen.append, 3)
     assert seen == [0, 1, 2, 3]
-
-
-def test_those_who_are_forgotten_hear_nothing() -> None:
-    seen: list[int] = []
-    subject = batch(1)
-    subject.wait(seen.append, 1)
-    subject.forget()
-    subject.settle()
-    assert seen == []
 
 
 def test_lines_that_are_discarded_are_sent_no_more_and_all_others_are() -> None:

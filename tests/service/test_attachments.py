@@ -64,12 +64,6 @@ def test_a_queue_that_cannot_be_attended_so_is_refused_and_keeps_its_messages(
     assert kind == "stream" or amqp.depth("source") == 10
 
 
-def test_an_exclusive_queue_is_refused(vhost: Vhost, amqp: Client, start_router: Start) -> None:
-    amqp.channel.queue_declare("source", exclusive=True)
-    router = start_router(POLICY + ATTACHMENT["guard"], wait=False)
-    eventually(lambda: is_refused(router, "'source'", "exclusive"), within=20)
-
-
 @pytest.mark.parametrize("mode", ["relay", "inbox"])
 def test_a_queue_that_deletes_after_some_returns_is_refused_until_that_is_accepted(
     mode: str, amqp: Client, start_router: Start

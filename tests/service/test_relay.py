@@ -123,12 +123,6 @@ def test_the_age_of_a_trusted_timestamp_counts(scene: Scene) -> None:
     assert scene.amqp.take("DLQ.aged.in", within=20).body == b"stamped"
 
 
-def test_the_broker_s_stamp_counts_without_asking(scene: Scene) -> None:
-    full(scene, "aged.out")
-    scene.amqp.publish("early", key="aged.in", headers={"timestamp_in_ms": (int(time.time()) - 60) * 1000})
-    assert scene.amqp.take("DLQ.aged.in", within=20).body == b"early"
-
-
 def test_a_message_s_own_expiration_ends_it_here_too(scene: Scene) -> None:
     full(scene, "own.out")
     scene.amqp.publish("brief", key="own.in", expiration="300")

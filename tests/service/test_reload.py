@@ -13,10 +13,9 @@ import pytest
 
 from tests.support.bulk import INBOX, dying_queue, law_holds, pour, record, rests, take_many
 from tests.support.client import Client
-from tests.support.eventually import consistently, eventually
+from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
-from tools.brokers import free_port
 
 Start = Callable[..., Router]
 pytestmark = pytest.mark.usefixtures("newest")
@@ -125,26 +124,6 @@ def test_what_exact_policies_need_is_there_before_the_first_letter(
     exact = "version: 1\npolicies: [{name: orders, queue: orders, definition: {dead-letter-queue-prefix: 'made.'}}]\n"
     _reload(router, exact, "success")
     assert "made.orders" in vhost.queues()
-
-
-def test_the_types_of_queues_are_known_before_the_first_letter(amqp: Client, start_router: Start) -> None:
-    """Else the letters of the first seconds would be parked, as if no policy were for them."""
-    router = start_router(_policy("OLD"))
-    dying_queue(amqp, "work.a")
-    _reload(router, _policy("TYPED").replace("{name: work, ", "{name: work, apply-to: classic_queues, "), "success")
-    amqp.publish("one", key="work.a")
-    assert amqp.take("TYPED.work.a").body == b"one"
-
-
-def test_where_nobody_tells_types_no_letter_is_judged_without_them(amqp: Client, start_router: Start) -> None:
-    dying_queue(amqp, "work.a")
-    typed = _policy("TYPED").replace("{name: work, ", "{name: work, apply-to: classic_queues, ")
-    nobody = f"http://guest:guest@127.0.0.1:{free_port()}"
-    router = start_router(typed, wait=False, MANAGEMENT_URL=nobody)
-    eventually(lambda: "types of queues" in router.ask("/readyz")[1], within=40)
-    amqp.publish("one", key="work.a")
-    eventually(lambda: amqp.depth(INBOX) == 1)
-    assert consistently(lambda: amqp.depth(INBOX) == 1)
 
 
 def _holds_more(amqp: Client, queue: str, moved: int) -> bool:

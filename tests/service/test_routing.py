@@ -371,15 +371,6 @@ def test_a_message_of_unknown_origin_is_parked_and_nothing_is_invented(scene: Sc
     assert "first" not in fields
 
 
-def test_an_attached_queue_that_a_policy_names_goes_to_its_target(scene: Scene) -> None:
-    scene.amqp.queue("collected")
-    scene.amqp.publish("hello", key="attached.dlq", headers={"tenant": "a"}, message_id="1")
-    letter = scene.amqp.take("collected")
-    assert (letter.body, letter.headers["tenant"], letter.properties.message_id) == (b"hello", "a", "1")
-    assert (record(letter)["reason"], record(letter)["failed_queue"]) == ("unknown", "attached.dlq")
-    assert not {name for name in letter.headers if name.startswith("x-")} - FROM_GET
-
-
 def test_dead_letters_in_an_attached_queue_are_judged_by_where_they_died(scene: Scene) -> None:
     queue = scene.amqp.queue("plain.native", dead_letter_exchange="", dead_letter_routing_key="attached.dlq")
     _fail(scene, queue)

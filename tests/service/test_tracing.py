@@ -263,17 +263,3 @@ def test_sigterm_sends_what_waits(
     assert router.stop() == 0
     assert _imported(router, "opentelemetry.sdk")
     assert [span.attributes["dlx_router.action"] for span in collector.processed()] == ["dead_letter"]
-
-
-def test_what_is_not_sampled_is_told_to_nobody_and_goes_the_short_way(
-    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
-    queue = _work(amqp, "mails.new")
-    router = start_router(POLICIES, TRACES="otlp")
-    amqp.publish("hello", key=queue, headers=PARENT)
-    _fail(amqp, queue)
-    assert "trace" not in record(_dead(amqp, queue))
-    assert router.stop() == 0
-    assert collector.requests == []

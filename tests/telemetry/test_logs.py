@@ -98,15 +98,6 @@ def test_a_thing_is_said_when_it_changes_and_when_it_is_over(out: io.StringIO) -
     ]
 
 
-def test_what_was_said_about_very_many_things_is_forgotten_one_by_one(out: io.StringIO) -> None:
-    once = Once()
-    for number in range(1001):
-        once.warn(f"queue {number}", "refused")
-    once.warn("queue 1000", "refused")
-    once.warn("queue 0", "refused")
-    assert len(lines(out)) == 1002
-
-
 HOSTILE = "q\x1b[2J\x9b31m\r\nforged=line\u2028\u202egnp\u2066\x00\x7f\u200b"
 
 

@@ -184,11 +184,3 @@ def test_what_a_killed_router_could_not_send_the_next_one_sends_from_the_broker_
     ids = {post.headers["webhook-id"] for post in told.receiver.posts}
     assert ids == {first}, "the same message, and nothing is told twice"
     consistently(lambda: len(told.receiver.posts) == before + 1, 3)
-
-
-def test_a_wrong_file_keeps_the_router_from_starting(told: Told, start_router: Callable[..., Router]) -> None:
-    path = told.write("name: mine, format: slack")
-    router = start_router(POLICIES, wait=False, WEBHOOKS_FILE=path, INDEX_PATH=str(told.folder / "index"))
-    eventually(lambda: not router.running)
-    assert router.exit_code == 1
-    assert "webhooks.yaml:2: error DLX006: a webhook has one of url: and url-file:" in router.output

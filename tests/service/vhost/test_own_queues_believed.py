@@ -64,13 +64,6 @@ async def test_harm_that_was_just_seen_is_not_begun_with_though_the_rest_hangs(a
         await _begin(checks)
 
 
-async def test_a_policy_that_comes_just_now_is_waited_for(api: Api) -> None:
-    checks = _checked(api)
-    checks._verified["/"] = frozenset({"inbox"})
-    api.disagreeing, api.hangs_s = {"/"}, 0.3
-    assert await asyncio.wait_for(_begin(checks), 60) == frozenset()
-
-
 async def test_what_was_verified_is_believed_while_the_answer_hangs(api: Api) -> None:
     checks = _checked(api)
     checks._verified["/"] = frozenset({"inbox"})
