@@ -62,7 +62,7 @@ class StateChannel(Publisher[Heard]):
     """`on_reply(body)` hears answers to hellos, `on_lost(error)` that the channel is gone."""
 
     def __init__(self, link: Link, *, on_reply: Callable[[bytes], None], on_lost: Callable[[Exception], None]) -> None:
-        super().__init__(link, on_answer=_answered, on_doubt=lambda _jobs, error: on_lost(error))
+        super().__init__(link, on_answer=lambda heard, why: heard(why), on_doubt=lambda _jobs, error: on_lost(error))
         self.user = link.user.encode()
         self._on_reply = on_reply
 
@@ -121,10 +121,6 @@ class StateChannel(Publisher[Heard]):
             message_id=secrets.token_hex(8).encode(),
         )
         self.publish(heard, b"", to, section, body)
-
-
-def _answered(heard: Heard, why: str) -> None:
-    heard(why)
 
 
 AGAIN_S: Final = 1.0

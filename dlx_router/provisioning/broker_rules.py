@@ -1,6 +1,6 @@
 """Which RabbitMQ policy is in force for a queue or an exchange, computed as the broker does.
 
-Source: rabbit_policy.erl (match_all: highest priority, unanchored regex, apply-to), and broker.policy_keys for the keys
+Source: rabbit_policy.erl (match_all: highest priority, unanchored regex, apply-to), and broker.policies for the keys
 that make it skip a policy. Of an expression that only the broker can read it is believed which policy it says that it
 applies to a queue (`stated`); where it names another, or none, that one counts as not in force.
 """

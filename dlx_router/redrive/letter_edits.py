@@ -5,7 +5,7 @@ What tells where the letter comes from is locked: its record, its deaths, and wh
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from dlx_router.core.bounded import weigh
 from dlx_router.redrive.task import Edited, TaskError
@@ -60,8 +60,5 @@ def _faults(edit: Edit) -> Iterable[tuple[bool, str]]:
         length = len(name.encode(errors="surrogateescape"))
         yield not 0 < length <= MAX_NAME_BYTES, f"header {name[:40]!r}: a name has 1 … {MAX_NAME_BYTES} bytes"
         yield is_locked(name), f"header {name!r} is locked: it tells where the letter comes from, or routes it"
-        yield _is_too_large(value), f"header {name!r}: a number of 64 bits"
-
-
-def _is_too_large(value: Any) -> bool:  # noqa: ANN401 - as JSON has it
-    return isinstance(value, int) and not -_LONG <= value < _LONG
+        is_large = isinstance(value, int) and not -_LONG <= value < _LONG
+        yield is_large, f"header {name!r}: a number of 64 bits"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -216,25 +216,8 @@ class Task:
 
     def to_document(self) -> dict[str, Any]:
         """As JSON. What it holds is the task's own: change nothing in it."""
-        own = {"spec": _spec_document(self.spec), "counts": _members(self.counts)}
-        return {"v": VERSION, **_members(self), **own}
-
-
-# By hand: dataclasses.asdict copies all groups of a dry run, and a list of many such tasks took it seconds.
-_NAMES: Final[Mapping[type, tuple[str, ...]]] = {
-    kind: tuple(member.name for member in fields(kind)) for kind in (Task, Spec, Counts, Canary, Destination, Edited)
-}
-
-
-def _spec_document(spec: Spec) -> dict[str, Any]:
-    return _members(spec) | {
-        name: None if value is None else _members(value)
-        for name, value in (("to", spec.to), ("canary", spec.canary), ("edit", spec.edit))
-    }
-
-
-def _members(value: object) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in _NAMES[type(value)]}
+        members = {member.name: getattr(self, member.name) for member in fields(self)}  # asdict would copy all groups
+        return {"v": VERSION, **members, "spec": asdict(self.spec), "counts": asdict(self.counts)}
 
 
 def changed(task: Task, state: State, now_ms: int, why: str = "") -> Task:
@@ -341,3 +324,24 @@ def _edited(document: Mapping[str, Any]) -> Edited:
 
 def _known(kind: type[Any], document: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of that type
     return kind(**{member.name: document[member.name] for member in fields(kind) if member.name in document})
+
+
+class Outlook(NamedTuple):
+    """How many letters a task means in all. `is_exact` False: not all of its queue was looked at; it is estimated."""
+
+    letters: int
+    is_exact: bool
+
+
+def outlook(task: Task) -> Outlook:
+    """By the part that was looked at; where nothing was yet, all that lies there, so far as the task may take it."""
+    counts, spec = task.counts, task.spec
+    if task.state is State.DONE:
+        return Outlook(counts.sent, is_exact=True)
+    unseen = max(counts.expected - counts.seen, 0)
+    letters = max(counts.meant, counts.sent)
+    letters += round(unseen * (counts.seen - counts.stays) / counts.seen) if counts.seen else 0
+    letters = letters if counts.seen else max(task.total, counts.sent)
+    most = min([bound for bound in (spec.limit, len(spec.ids)) if bound], default=letters)
+    is_exact = bool(counts.seen) and (not unseen or 0 < spec.limit <= counts.meant)
+    return Outlook(max(min(letters, most), counts.sent), is_exact)

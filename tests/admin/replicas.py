@@ -32,7 +32,7 @@ from dlx_router.config.api_access.tokens import Tokens
 from dlx_router.core.names import Names
 from dlx_router.core.statemessage import Claim
 from dlx_router.index.supervisor import Supervisor
-from dlx_router.redrive.condition_filter import compiled
+from dlx_router.redrive.selection import compiled
 from dlx_router.service.leases.manager import VhostLeases
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.telemetry.readiness import Readiness

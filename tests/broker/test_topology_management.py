@@ -14,7 +14,6 @@ from tests.broker.scene import NAMES, topology, user
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.vhost import Vhost
-from tools import brokers
 
 
 @pytest.fixture
@@ -196,22 +195,6 @@ async def test_wrong_credentials_are_an_error_without_them(vhost: Vhost) -> None
         await client.check_own_queues(vhost.name, NAMES)
     assert "hunter2" not in f"{caught.value!r} {client!r}"
     await client.close()
-
-
-async def test_an_api_that_is_not_there_is_an_error_that_says_where() -> None:
-    port = brokers.free_port()
-    client = Management(f"http://u:hunter2@127.0.0.1:{port}")
-    with pytest.raises(ManagementError, match=rf"127\.0\.0\.1:{port}.*management plugin") as caught:
-        await client.vhosts()
-    assert "hunter2" not in str(caught.value)
-    await client.close()
-
-
-async def test_an_unreadable_url_is_not_repeated() -> None:
-    client = Management("http://u:hunter2@host:port@x")
-    with pytest.raises(ManagementError) as caught:
-        await client.vhosts()
-    assert "hunter2" not in str(caught.value)
 
 
 def test_keys_that_shorten_expire_or_redirect_are_harmful() -> None:

@@ -49,20 +49,6 @@ def test_what_is_done_is_gone_and_told_and_the_handle_says_so(bench: Bench) -> N
     assert kinds == ["dead_lettered", "leased", "discarded", "lease_ended"]
 
 
-def test_a_lease_runs_out_unless_it_is_extended(bench: Bench) -> None:
-    queue = bench.failed("time.a", ["short", "long"])
-    short, long = bench.receive(queue, max=2, visibility="1s")
-    answer = bench.change(long, "extend", visibility="1m").json()
-    assert answer["ended"] is None
-    assert answer["until_ms"] > 1000 * (time.time() + 50)
-    (again,) = bench.receive(queue, wait=10)
-    assert (body_of(again), again["receives"]) == ("short", 2)
-    late = bench.change(short, "done")
-    assert (late.status_code, late.json()["ended"], "ran out" in late.json()["error"]) == (410, "expired", True)
-    assert bench.change(short, "extend", visibility=5).status_code == 410
-    assert bench.ended(long, "done") == bench.ended(again, "done") == "done"
-
-
 @TWO_TYPES
 def test_a_letter_is_sent_back_parked_or_changed_by_the_way_of_tasks(bench: Bench, kind: str) -> None:
     queue = bench.failed(f"ways.{kind}", ["back", "aside", "other", "there"], kind)

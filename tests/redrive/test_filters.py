@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlx_router.core.condition import view
 from dlx_router.core.places import looked_up, parsed, place
 from dlx_router.journal.privacy import HIDDEN, Rule, redacted, without
-from dlx_router.redrive.condition_filter import compiled
+from dlx_router.redrive.selection import compiled
 from dlx_router.redrive.task import TaskError
 from tests.core.core_samples import NOW, letter
 from tests.redrive.conftest import Shop

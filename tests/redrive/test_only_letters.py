@@ -125,20 +125,9 @@ def test_a_dry_run_and_an_export_do_not_hold_what_a_consumer_waits_for(shop: Sho
 @pytest.mark.parametrize(
     "own", ["inbox", "inbox.fifo", "release", "delay.1000", "state", "journal", "retired", "quarantine", "observe"]
 )
-@pytest.mark.parametrize("kind", ["discard", "park", "redrive", "export"])
-def test_no_task_takes_from_the_routers_own_queues(shop: Shop, own: str, kind: str) -> None:
-    status, text = refused(shop, f"dlx-router.{own}", kind=kind, **KNOWN)
+def test_no_task_takes_from_the_routers_own_queues(shop: Shop, own: str) -> None:
+    status, text = refused(shop, f"dlx-router.{own}", kind="discard", **KNOWN)
     assert (status, "the router's own" in text) == (409, True), text
-
-
-@pytest.mark.usefixtures("newest")
-@pytest.mark.parametrize("asked", [{"filter": ""}, {"group": ""}, {"ids": []}, {"ids": [""]}])
-def test_what_narrows_and_is_empty_is_no_order_to_take_all(shop: Shop, asked: Any) -> None:
-    queue = "DLQ.narrow"
-    shop.amqp.queue(queue)
-    shop.amqp.publish("a", key=queue, headers=DEAD)
-    assert refused(shop, queue, kind="discard", **asked)[0] == 422
-    assert bodies(shop, queue, 1) == ["a"]
 
 
 @pytest.mark.usefixtures("newest")

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from dlx_router.service.redrive.scan_pass import QUIET_S, Others
+from dlx_router.service.redrive.scan import SETTLED_S, Others
 from tests.redrive.conftest import Shop
 from tests.support.bulk import DEAD, pour
 from tests.support.client import Client
@@ -59,9 +59,9 @@ def test_who_consumes_the_queue_meanwhile_is_told_of(shop: Shop) -> None:
     (0, [(100, 0)], 100, False),
     (0, [(100, 1)], 100, False),
     (0, [(100, 1), (101, 0)], 101, True),
-    (0, [(100, 1), (101, 0)], 100 + QUIET_S, False),
+    (0, [(100, 1), (101, 0)], 100 + SETTLED_S, False),
     (17, [], 100, True),
-    (17, [], 100 + QUIET_S, False),
+    (17, [], 100 + SETTLED_S, False),
     (17, [(110, 1)], 110, True),
     (17, [(110, 1)], 116.9, True),
     (17, [(118, 1)], 118, False),

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.redrive.outlook import Outlook, outlook
-from dlx_router.redrive.task import Canary, Counts, Spec, State, Task
-from dlx_router.service.redrive.counters import Counters
+from dlx_router.redrive.task import Canary, Counts, Outlook, Spec, State, Task, outlook
+from dlx_router.service.redrive.sender import Counters
 from tests.core.core_samples import letter
 
 SPEC: Final = Spec("/", "DLQ.a")
@@ -58,17 +57,17 @@ def test_never_less_than_was_sent_and_never_more_than_there_is(
         assert forecast.letters == min(drawn.meant, limit or drawn.meant)
 
 
-@given(st.lists(st.sampled_from(["meant", "sent", "left", "unreadable", "not_a_letter"]), max_size=60))
+@given(st.lists(st.sampled_from(["meant", "sent", "left", "unreadable", "not_letters"]), max_size=60))
 def test_what_is_counted_fits_together(steps: list[str]) -> None:
     tally, waiting = Counters(Counts()), 0
     tally.begin(len(steps), anew=False)
     for step in steps:
         if step == "sent" and waiting:
-            tally.sent()
+            tally.count("sent")
             waiting -= 1
         elif step != "sent":
-            tally.saw()
-            getattr(tally, step)()
+            tally.count("seen")
+            tally.count(step)
             waiting += step == "meant"
     totals = tally.counts
     assert (totals.meant, totals.seen) == (totals.sent + waiting, totals.meant + totals.stays)
@@ -89,6 +88,6 @@ def test_a_dry_run_has_no_canary() -> None:
 def test_a_dry_run_counts_by_group() -> None:
     tally = Counters(Counts())
     for _ in range(3):
-        tally.saw()
+        tally.count("seen")
         tally.would_send(letter(), "g1-1")
     assert ([*tally.groups.values()], tally.counts.meant, tally.counts.sent) == ([3], 3, 3)

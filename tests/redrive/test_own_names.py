@@ -1,6 +1,5 @@
 """What operators may not address: queues and exchanges of the router itself, however they are spelt."""
 
-import json
 from typing import Any, Final
 
 import pytest
@@ -11,7 +10,6 @@ from dlx_router.core.names import Names
 from dlx_router.redrive.task import Destination, forbidden
 from tests.core.core_samples import law
 from tests.redrive.conftest import Shop
-from tests.redrive.test_commands import redrive
 from tests.redrive.test_edit import edit, ids_in
 from tests.support.eventually import consistently, eventually
 
@@ -54,16 +52,3 @@ def test_a_redrive_or_an_edit_to_what_is_the_routers_own_is_refused_and_the_lett
         assert (locked.status_code, "locked" in locked.text) == (409, True)
     assert consistently(lambda: shop.amqp.depth(queue) == 1)
     assert shop.call("GET", "").json()["tasks"] == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_the_command_says_that_a_destination_is_the_routers_own(shop: Shop) -> None:
-    queue = shop.failed("forger.cli", ["a"])
-    eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
-    before = json.loads(redrive(shop, "redrive", "list", "--json").stdout)
-    for flags in (("--to-queue", "dlx-router.journal"), ("--to-exchange", "dlx-router.declared", "--routing-key", "x")):
-        done = redrive(shop, "redrive", "start", queue, "--yes", *flags)
-        assert (done.returncode, "the router's own" in done.stderr) == (2, True), done.stderr
-    assert json.loads(redrive(shop, "redrive", "list", "--json").stdout) == before
-    assert shop.amqp.depth(queue) == 1

@@ -111,13 +111,6 @@ def test_a_dry_run_counts_no_more_than_its_limit(shop: Shop) -> None:
 
 
 @pytest.mark.usefixtures("newest")
-def test_a_dry_run_sends_no_canary_and_waits_for_none(shop: Shop) -> None:
-    queue = shop.failed("dry.canary", [f"letter {number}" for number in range(12)])
-    done = shop.ends(shop.start(queue, dry_run=True, canary={"first": 3, "watch_s": 600}))
-    assert (done["counts"]["sent"], shop.amqp.depth(queue)) == (12, 12)
-
-
-@pytest.mark.usefixtures("newest")
 def test_a_task_says_how_many_letters_it_means(shop: Shop) -> None:
     queue = shop.failed("meant.a", [f"letter {number}" for number in range(40)])
     name = shop.start(queue, rate=4, filter='header("number").endsWith("7")')
@@ -239,14 +232,6 @@ def test_paused_letters_are_back_and_resumed_ones_go_on(shop: Shop) -> None:
     assert shop.call("POST", "/nothing/resume").status_code == 404
 
 
-def test_a_cancelled_task_leaves_its_queue_to_others(shop: Shop) -> None:
-    queue = shop.failed("cancel.a", ["a", "b", "c", "d"])
-    name = shop.start(queue, rate=1)
-    assert shop.call("POST", f"/{name}/cancel").json()["state"] == "cancelled"
-    shop.ends(shop.start(queue))
-    assert shop.amqp.depth("cancel.a") == 4
-
-
 @pytest.mark.usefixtures("newest")
 def test_a_limit_and_another_destination(shop: Shop) -> None:
     queue = shop.failed("limit.a", ["a", "b", "c"])
@@ -280,13 +265,6 @@ def test_a_queue_that_is_deleted_in_the_middle_stops_the_task(shop: Shop) -> Non
     eventually(lambda: shop.task(name)["counts"]["sent"] == 1, every=0.1)
     shop.amqp.channel.queue_delete(queue)
     assert "deleted" in shop.ends(name, "stopped")["why"] or "does not exist" in shop.task(name)["why"]
-
-
-def test_a_target_that_nears_its_limit_stops_the_task(shop: Shop) -> None:
-    queue = shop.failed("near.a", [f"{number}" for number in range(20)])
-    stopped = shop.ends(shop.start(queue, rate=10, max_target_depth=5), "stopped")
-    assert "queue 'near.a' holds" in stopped["why"]
-    assert 5 <= shop.amqp.depth("near.a") < 20
 
 
 @pytest.mark.usefixtures("newest")

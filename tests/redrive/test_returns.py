@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dlx_router.core.attending import NO_LIMIT, QueueFacts, remedy
 from dlx_router.redrive.task import Counts, Edited, Spec, State, Task
-from dlx_router.service.redrive.attempt import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt, Doubt
-from dlx_router.service.redrive.binding_facts import UNKNOWN, Returns, returns_of
+from dlx_router.service.redrive.bindings import UNKNOWN, Returns, returns_of
 from dlx_router.service.redrive.runner import _lost
+from dlx_router.service.redrive.sender import FIRST, LONGEST_UNCONFIRMED_S, RESUMED, TAKEN_OVER, Attempt, Doubt
 from tests.conftest import ROUTERS
 from tests.redrive.conftest import Shop
 from tests.support.asleep import asleep

@@ -68,7 +68,6 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
         _reads,
         {
             "broker/consumer.py",
-            "service/redrive/peek.py",  # of an import
             *("broker/state.py", "service/dispatch/in_use.py"),  # the answers of a channel; a lock
             "spark/amqp.py",  # of the journal
         },
@@ -118,11 +117,11 @@ GUARDED: Final[dict[str, dict[str, set[str]]]] = {
         "service/leases/manager.py": {"require_readable", "crashed"},
     },
     "service/redrive/worker.py": {
-        "service/redrive/binding_facts.py": {"admit", "check_head"},
+        "service/redrive/bindings.py": {"admit", "check_head"},
         "service/redrive/tasks.py": {"admit"},
         "service/redrive/runner.py": {"crashed"},
     },
-    "service/redrive/scan.py": {"service/redrive/binding_facts.py": {"admit", "check_head"}},
+    "service/redrive/scan.py": {"service/redrive/bindings.py": {"admit", "check_head"}},
     "service/sources/attach.py": {
         "service/sources/attach.py": {"require_lasting"},
         "service/sources/registry.py": {"require_readable"},
@@ -131,9 +130,10 @@ GUARDED: Final[dict[str, dict[str, set[str]]]] = {
     "service/sources/consumers.py": {"service/sources/attach.py": {"require_lasting"}},
     "service/upkeep/import_queue.py": {
         "service/upkeep/import_queue.py": {"admit"},
-        "service/redrive/peek.py": {"check_head", "crashed"},
+        "service/redrive/preview.py": {"check_head", "crashed"},
     },
-    "service/queue_reads.py": {"service/redrive/binding_facts.py": {"admit"}},
+    "service/redrive/preview.py": {"service/redrive/preview.py": {"check_head", "crashed"}},
+    "service/queue_reads.py": {"service/redrive/bindings.py": {"admit"}},
 }
 OWN: Final = {
     *("broker/reading.py", "broker/tail.py", "broker/state.py"),  # journal and state

@@ -19,7 +19,7 @@ from dlx_router.journal.audit import AuditError
 from dlx_router.journal.audit import audit as audited
 from dlx_router.journal.batch import sure
 from dlx_router.service.leases.manager import VhostLeases
-from dlx_router.service.redrive.peek import Kind
+from dlx_router.service.redrive.preview import QueueKind
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.upkeep.emptied_queues import EmptiedQueues
 from dlx_router.service.upkeep.import_queue import Importer
@@ -125,7 +125,7 @@ class Context:
             problem = f"the journal of {attendant.vhost!r} is too far behind to take it; see /readyz, and ask again"
             raise refuse(503, problem, retry_after_s=5)
 
-    async def kind_of(self, attendant: VhostRunner, queue: str) -> Kind:
+    async def kind_of(self, attendant: VhostRunner, queue: str) -> QueueKind:
         """What has to be known before a queue is looked into; 404 where there is none."""
         if self.management is None or attendant.topology is None:
             raise refuse(503, "only the management API tells a queue's type; set DLX_ROUTER_MANAGEMENT_URL")
@@ -136,7 +136,7 @@ class Context:
             raise refuse(503, str(error), retry_after_s=2) from None
         if facts is None or queue not in census:
             raise refuse(404, f"there is no queue {queue!r} in vhost {attendant.vhost!r}")
-        return Kind(facts.kind, census[queue][1])
+        return QueueKind(facts.kind, census[queue][1])
 
 
 async def context_of(request: Request) -> Context:

@@ -35,7 +35,7 @@ from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.task import Destination, TaskError, Text
 from dlx_router.service.leases.holder import HeldLetter
 from dlx_router.service.leases.manager import NoHandle, ReceiveRequest, VhostLeases, translated
-from dlx_router.service.redrive.counters import group_of
+from dlx_router.service.redrive.sender import group_of
 from dlx_router.telemetry.wall_clock import wall_ms
 
 router = APIRouter(tags=["leases"])

@@ -13,7 +13,7 @@ from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
 from dlx_router.admin.api.cursors import TimeCursor, cursor_of, place_of
 from dlx_router.config.language.keys import REASONS
 from dlx_router.service.queue_reads import ReadRefused
-from dlx_router.service.redrive.peek import PeekError
+from dlx_router.service.redrive.preview import PeekError
 from dlx_router.service.vhost.runner import VhostRunner
 
 router = APIRouter(tags=["queues"])

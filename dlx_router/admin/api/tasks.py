@@ -24,8 +24,7 @@ from dlx_router.admin.api.cursors import TimeCursor, cursor_of, place_of
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.index.reader import Reader
 from dlx_router.redrive.letter_edits import Edit, Value
-from dlx_router.redrive.outlook import Outlook, outlook
-from dlx_router.redrive.task import VERSION, Destination, Kind, Spec, State, Task, TaskError, Text
+from dlx_router.redrive.task import VERSION, Destination, Kind, Outlook, Spec, State, Task, TaskError, Text, outlook
 from dlx_router.service.redrive.task_log import MAX_KEPT, NotLeader, UnknownTask
 from dlx_router.service.redrive.tasks import Tasks
 

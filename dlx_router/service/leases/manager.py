@@ -36,8 +36,8 @@ from dlx_router.core.leases import (
 )
 from dlx_router.core.letter import Letter
 from dlx_router.journal.audit import audit
-from dlx_router.redrive.eligibility import is_letter
 from dlx_router.redrive.letter_edits import Edit, check
+from dlx_router.redrive.selection import is_letter
 from dlx_router.redrive.task import Destination, TaskError
 from dlx_router.service.dispatch.settler import Ending
 from dlx_router.service.inflight import decoder
@@ -46,7 +46,6 @@ from dlx_router.service.leases.holder import TROUBLE, HeldLetter, LeaseConnectio
 from dlx_router.service.leases.removal import remove
 from dlx_router.service.leases.scan import MARGIN, MAX_SCANNED, KnownQueues, LeaseScan, Match, QueueLimits
 from dlx_router.service.redrive import replay
-from dlx_router.service.redrive.binding_facts import version_of
 from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
 from dlx_router.service.redrive.task_log import WITHIN_S, NotLeader, UnknownTask
 from dlx_router.service.redrive.tasks import Tasks
@@ -124,7 +123,7 @@ class LeaseTerm:
         """Lease letters, the oldest first; none if none came in time. TaskError, NoRoom, NotLeader, TROUBLE."""
         self._require_journal()
         await self._context.reads.require_readable(self._context.topology, request.queue)
-        version = version_of(await self._connections.control())
+        version = (await self._connections.control()).version
         limits = await self._known.limits(request.queue, version, knowing=request.knowing)
         if request.visibility_s > limits.longest_s:
             raise TaskError(_too_long(request.queue, limits))
@@ -308,7 +307,7 @@ class LeaseTerm:
     async def extend(self, lease_id: str, visibility_s: float) -> int:
         """Let the lease end so long from now; return when, ms since 1970. LeaseError, TaskError, TROUBLE."""
         held = self.leases.find(lease_id).held
-        version = version_of(await self._connections.control())
+        version = (await self._connections.control()).version
         limits = await self._known.limits(held.queue, version, knowing=True)
         held_s = time.monotonic() - held.since_s
         if held_s + visibility_s > limits.longest_s:
@@ -464,7 +463,7 @@ class VhostLeases:
 
     async def _read(self, context: TaskContext, term: LeaseTerm) -> None:
         async with context.reading("lease replay") as link:
-            recent_s = RECENT_S if version_of(link) >= replay.FILTERS_SINCE else RECENT_UNFILTERED_S
+            recent_s = RECENT_S if link.version >= replay.FILTERS_SINCE else RECENT_UNFILTERED_S
             start = datetime.fromtimestamp(int(wall_ms() / 1000 - recent_s), UTC)
             async for message in replay.messages(link, context.journal, start, only=TASKS):
                 if context.journal.verified(message.body, message.mac):

@@ -14,8 +14,8 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.core.dead_letter_queues import deletes, is_made
 from dlx_router.core.leases import Ended, Lease
-from dlx_router.redrive.eligibility import is_homeless
 from dlx_router.redrive.letter_edits import Edit
+from dlx_router.redrive.selection import is_homeless
 from dlx_router.redrive.task import Counts, Destination, Kind, Spec, TaskError, check, forbidden
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.dispatch.settler import Ending, once_sure
@@ -25,9 +25,7 @@ from dlx_router.service.leases.events import ended_line
 from dlx_router.service.leases.holder import HeldLetter
 from dlx_router.service.redrive.bindings import Bindings
 from dlx_router.service.redrive.context import Stopped, TaskContext
-from dlx_router.service.redrive.copies import Copies
-from dlx_router.service.redrive.counters import Counters
-from dlx_router.service.redrive.sender import Sender
+from dlx_router.service.redrive.sender import Copies, Counters, Sender
 from dlx_router.service.redrive.task_log import NotLeader
 from dlx_router.telemetry.wall_clock import wall_ms
 
@@ -49,20 +47,12 @@ class _Copies(Copies):
     def __init__(
         self, lease: Lease[HeldLetter], how: Ended, context: TaskContext, spec: Spec, edit: Edit | None
     ) -> None:
-        super().__init__(
-            lease.id,
-            spec,
-            router_id=context.router_id,
-            return_exchange=context.names.return_,
-            parking=context.names.parking,
-            in_force=context.in_force,
-            edit=edit,
-        )
+        super().__init__(lease.id, spec, context, edit)
         self._lease, self._how = lease, how
 
     def events(self, job: Job, now_ms: int) -> list[bytes]:
         """Return a task's events, and that the lease ended."""
-        ended = ended_line(self._lease, self._how, self._router_id, wall_ms())  # by the clock that it began by
+        ended = ended_line(self._lease, self._how, self._context.router_id, wall_ms())  # by the clock that it began by
         return [*super().events(job, now_ms), ended]
 
 

@@ -18,11 +18,10 @@ from dlx_router.core.attending import delivery_limit
 from dlx_router.core.leases import CONSUMER_TIMEOUT_MS, CONSUMERS_SET_IT_SINCE, LONGEST_S, longest_s
 from dlx_router.redrive.task import TaskError
 from dlx_router.service.dispatch.settler import returned, returned_up_to
-from dlx_router.service.redrive.binding_facts import (
+from dlx_router.service.redrive.bindings import (
     NO_LIMIT,
     STREAM,
-    Holding,
-    holding,
+    counts_returns,
     limits_of,
     number_of,
     returns_of,
@@ -104,7 +103,7 @@ def limits_in(queue: str, facts: Mapping[str, Any], version: tuple[int, ...], br
     kind, limit = facts.get("type"), delivery_limit(limits_of(facts), version)
     if kind == STREAM:
         raise TaskError(f"{queue!r} is a stream: nothing can be taken from it")
-    if holding(facts, version) is Holding.ASIDE:
+    if counts_returns(facts, version):
         raise TaskError(
             f"{queue!r} counts each return as a failed delivery, and could end letters that come back from a lease: "
             f"{returns_of(facts, version).remedy}"

@@ -6,15 +6,21 @@ somebody consumes, those are messages that the consumer waits for.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.consumer import Consumer, Holder
+from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.config.units import number_of
 from dlx_router.core.dead_letter_queues import Aim, aims, is_made, is_named
 from dlx_router.redrive.task import Kind, Spec, TaskError
+from dlx_router.service.queue_reads import QueueReads
 from dlx_router.service.redrive.context import TaskContext
+from dlx_router.wire import frames
 
 LEAVING_S: Final = 2.0  # a consumer that has just gone (of the task before, say) may still be counted
 LOOK_S: Final = 0.1
@@ -131,3 +137,97 @@ async def _led_to(context: TaskContext, aim: Aim) -> list[str]:
         queues = None if aim.key is None else await context.management.bound_queues(vhost, aim.exchange, aim.key)
         return await context.management.bound_to(vhost, aim.exchange) if queues is None else queues
     return []
+
+
+MOST: Final = 65_535  # a prefetch has 16 bits
+QUIET_S: Final = 2.0  # nothing more came: this was all
+LONGEST_S: Final = 60.0  # nothing stays unacked for longer
+MAX_BYTES: Final = 256 << 20
+COUNTS_NOT_SINCE: Final = (4, 3)
+
+
+class PeekError(Exception):
+    """The queue cannot be looked into; says why, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKind:
+    """What has to be known of the queue before: its type, and how many consume it."""
+
+    type: str
+    consumers: int
+
+
+async def peek(  # noqa: PLR0913 - where, what, how many
+    place: tuple[Host, Login, Tls | None],
+    queue: str,
+    kind: QueueKind,
+    reads: QueueReads,
+    facts: Mapping[str, Any],
+    *,
+    limit: int,
+    keep: Callable[[Any], None],
+) -> int:
+    """Call `keep(delivery)` for each of the first letters of the queue; return how many. PeekError, ReadRefused.
+
+    Nothing is moved, and no delivery is counted that could kill a letter: it is refused where the broker counts (quorum
+    queues before RabbitMQ 4.3), where nothing can be given back (streams), and where others consume. Letters are held
+    unacked for the moment of the look, and given back in their order. `facts`: as `reads` admitted it.
+    """
+    host, login, tls = place
+    deliveries: list[frames.Delivery] = []
+    lost: list[Exception] = []
+    came, loop, size = asyncio.Event(), asyncio.get_running_loop(), 0
+
+    def take(delivery: frames.Delivery, _consumer: Consumer) -> None:
+        nonlocal size
+        size += len(delivery.body)
+        deliveries.append(delivery)
+        came.set()
+
+    def end(_consumer: Consumer, error: Exception, _unsettled: int) -> None:
+        lost.append(error)
+        came.set()
+
+    try:
+        link = await open_link(host, login, tls=tls, heartbeat=10, name=f"dlx-router peek {login.vhost}")
+    except LinkError as error:
+        raise PeekError(str(error)) from None
+    try:
+        _refuse(link, queue, kind)
+        await reads.check_head(link, queue, facts)
+        holder, until = Holder(link, queue, 0, sink=take, on_lost=end), loop.time() + LONGEST_S
+        await holder.start()
+        await holder.take(min(limit, MOST))
+        try:
+            with contextlib.suppress(TimeoutError):  # nothing more comes, or it has lasted too long
+                while len(deliveries) < limit and size <= MAX_BYTES and not lost:
+                    came.clear()
+                    async with asyncio.timeout(min(QUIET_S, until - loop.time())):
+                        await came.wait()
+        finally:
+            if holder.is_open and link.is_open:
+                await holder.halt()
+                await holder.give_all_back()  # by nack, which 4.3 does not count; closing the channel would count
+        if lost:
+            raise lost[0]
+        for delivery in deliveries[:limit]:
+            keep(delivery)
+        return len(deliveries[:limit])
+    except (LinkError, ChannelClosed, TimeoutError) as error:
+        if isinstance(error, LinkError) and error.is_crash:
+            raise await reads.crashed(queue, window=min(limit, MOST), held=len(deliveries)) from None
+        raise PeekError(f"queue {queue!r}: {error}") from None
+    finally:
+        await link.close()
+
+
+def _refuse(link: Link, queue: str, kind: QueueKind) -> None:
+    instead = "attach it in a policy file (attachments: - queue: …), and the router takes its letters"
+    if kind.type == "quorum" and link.version < COUNTS_NOT_SINCE:
+        raise PeekError(f"queue {queue!r} is a quorum queue, and before 4.3 each look counts as a delivery; {instead}")
+    if kind.type not in {"classic", "quorum"}:
+        raise PeekError(f"queue {queue!r} is a {kind.type}; only classic and quorum queues can be looked into")
+    if kind.consumers:
+        consumers = number_of(kind.consumers, "consumer")
+        raise PeekError(f"queue {queue!r} has {consumers}, which a look would disturb; stop what consumes it first")

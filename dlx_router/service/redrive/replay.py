@@ -18,7 +18,6 @@ from dlx_router.journal.writer import Journal
 from dlx_router.redrive.canary import Flock, Sent
 from dlx_router.redrive.task import Task, newest
 from dlx_router.redrive.task_events import MARK, letters, tasks
-from dlx_router.service.redrive.binding_facts import version_of
 
 SLACK_S: Final = 60.0  # how far the broker's clock may be ahead of ours
 BUSY_BYTES_A_S: Final = 20_000_000
@@ -105,7 +104,7 @@ async def messages(
     if last < 0:
         return
     is_marked = bool(only) and await _marked(journal)
-    filters = only if is_marked and version_of(link) >= FILTERS_SINCE else ""
+    filters = only if is_marked and link.version >= FILTERS_SINCE else ""
     silence_s = SILENCE_S if only and start != "first" else None
     try:
         async for batch in _upto(last, tail.read(link, journal.name, start, filters), silence_s):

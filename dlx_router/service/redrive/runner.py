@@ -15,10 +15,9 @@ from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed
 from dlx_router.service.queue_reads import ReadCrashed
 from dlx_router.service.redrive import replay
-from dlx_router.service.redrive.attempt import FIRST, RESUMED, TAKEN_OVER, Attempt, Doubt
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.export_stream import ExportStream
-from dlx_router.service.redrive.sender import Unconfirmed
+from dlx_router.service.redrive.sender import FIRST, RESUMED, TAKEN_OVER, Attempt, Doubt, Unconfirmed
 from dlx_router.service.redrive.task_log import WITHIN_S, NotLeader, TaskLog
 from dlx_router.service.redrive.worker import End, TaskWorker
 from dlx_router.telemetry.logs import Once, log
@@ -151,7 +150,7 @@ class TaskRunner:
             except Exception as error:  # noqa: BLE001 - or the task would seem to be at work for ever
                 why = await _crashed(self._task_log.tasks[task_id], context, error) or self._why_it_ends(task_id, error)
                 if why:
-                    await self._stop(task_id, why, context)
+                    await self._store(changed(self._task_log.tasks[task_id], State.STOPPED, wall_ms(), why), context)
                     return
                 attempt, counted = self._interrupted(task_id, attempt, error, sent), False
                 await asyncio.sleep(attempt.pause_s)
@@ -186,10 +185,6 @@ class TaskRunner:
         if isinstance(error, Forbidden) or (isinstance(error, ChannelClosed) and error.code == FORBIDDEN):
             return f"the broker does not let us: {error}; what was not sent stays; resume when it does"
         return ""
-
-    async def _stop(self, task_id: str, why: str, context: TaskContext) -> None:
-        task = self._task_log.tasks[task_id]
-        await self._store(changed(task, State.STOPPED, wall_ms(), why), context)
 
     async def _store(self, task: Task, context: TaskContext) -> None:
         """The journal has it. NotLeader where we lead no more; what else keeps it from being told passes."""

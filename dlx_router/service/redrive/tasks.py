@@ -70,7 +70,9 @@ class Tasks:
 
     async def _learn(self, context: TaskContext) -> None:
         async with context.reading("replay") as link:
-            tasks = await replay.all_tasks(link, context.journal, context.sign_with(), lambda: self._is_busy(context))
+            tasks = await replay.all_tasks(
+                link, context.journal, context.sign_with(), lambda: context.metrics.in_flight().get(self.vhost, 0) > 0
+            )
         now = wall_ms()  # the key is of all vhosts
         tasks = {name: unless_abandoned(task, now) for name, task in tasks.items() if task.spec.vhost == self.vhost}
         self._task_log.learn(tasks)
@@ -82,9 +84,6 @@ class Tasks:
         self._known.set()
         if self._runner.at_work:
             log.info("redrive.resumed", vhost=self.vhost, tasks=self._runner.at_work, term=self._task_log.term)
-
-    def _is_busy(self, context: TaskContext) -> bool:
-        return context.metrics.in_flight().get(self.vhost, 0) > 0
 
     # -- asking -------------------------------------------------------------------------------------------------
 

@@ -20,28 +20,38 @@ from dlx_router.broker.link import Link
 from dlx_router.core.dead_letter_queues import deletes, is_made
 from dlx_router.core.letter import Letter
 from dlx_router.journal.privacy import Rule, rule_of
-from dlx_router.redrive.eligibility import Chooser, Verdict
 from dlx_router.redrive.export_format import line
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.rate_limit import Pace
+from dlx_router.redrive.selection import Chooser, Verdict
 from dlx_router.redrive.task import Task, TaskError
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.queue_reads import ReadCrashed
-from dlx_router.service.redrive.attempt import FIRST, Attempt
-from dlx_router.service.redrive.binding_facts import Bounds, depth_of, others_at, ready_in, see_to_holding, version_of
-from dlx_router.service.redrive.bindings import Bindings
-from dlx_router.service.redrive.buffer import ReadAhead
+from dlx_router.service.redrive.bindings import (
+    Bindings,
+    Bounds,
+    TargetDepths,
+    depth_of,
+    others_at,
+    ready_in,
+    see_to_holding,
+)
 from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
-from dlx_router.service.redrive.copies import copies_of
-from dlx_router.service.redrive.counters import Counters, group_of
 from dlx_router.service.redrive.export_stream import ExportStream
-from dlx_router.service.redrive.scan import MAX_CHANNELS, MAX_HELD, MAX_PREFETCH, Scan
-from dlx_router.service.redrive.scan_pass import HoldLimit, Others, Over, ScanPass
-from dlx_router.service.redrive.sender import WINDOW, Sender
-from dlx_router.service.redrive.target_depths import TargetDepths
+from dlx_router.service.redrive.scan import (
+    MAX_CHANNELS,
+    MAX_HELD,
+    MAX_PREFETCH,
+    HoldLimit,
+    Others,
+    Over,
+    Scan,
+    ScanPass,
+)
+from dlx_router.service.redrive.sender import FIRST, WINDOW, Attempt, Copies, Counters, ReadAhead, Sender, group_of
 from dlx_router.telemetry.logs import Once
 from dlx_router.wire import frames
 
@@ -103,7 +113,7 @@ class TaskWorker:
         self._by_id: list[Job] = []  # letters that were asked for by id and chosen
         self._moved = set(spec.ids) if 0 < len(set(spec.ids)) <= task.counts.sent else set[str]()
         self._pace = Pace(spec.rate, spec.ramp, spec.ramp_step_s)
-        self._copies = copies_of(task.id, spec, context, edit)
+        self._copies = Copies(task.id, spec, context, edit)
         self._ways, self._depths = Bindings(spec, context, self._keep), TargetDepths(spec, context)
         self._in_use: InUse
         self._sender = Sender(spec, context, self._copies, ways=self._ways, counters=self.counters, wake=self._wake.set)
@@ -140,7 +150,10 @@ class TaskWorker:
             await self._link.close()
 
     async def _connected(self) -> End:
-        self._in_use = InUse(lambda: self._out, self._context.names, self._lock_lost)
+        def lost(queue: str) -> None:
+            self._sender.failure = LinkError(f"queue {queue!r} may be deleted as an idle one: its lock was lost")
+
+        self._in_use = InUse(lambda: self._out, self._context.names, lost)
         await self._sender.open(self._out)
         self._bounds = await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=self._sifting)
         patience_s = 2 * self._context.heartbeat_s + GONE_S if self._follows else 0.0
@@ -155,9 +168,6 @@ class TaskWorker:
         in_force = self._context.in_force()
         if deletes(in_force.policies) and is_made(queue, in_force.policies, in_force.policies_of):
             await self._in_use.hold(queue)
-
-    def _lock_lost(self, queue: str) -> None:
-        self._sender.failure = LinkError(f"queue {queue!r} may be deleted as an idle one: its lock was lost")
 
     # -- one look -----------------------------------------------------------------------------------------------
 
@@ -208,7 +218,9 @@ class TaskWorker:
             limit.note(now, self.counters.counts.seen, self.counters.counts.sent)
             if await self._is_full() or (self._sifting and self._has_held_enough(limit, now, sent)):
                 return None
-            self._check_export()
+            if self._export is not None:
+                self._export.check()
+                self._scan.pause(paused=self._export.is_full)
             await self._rest()
 
     def _has_held_enough(self, limit: HoldLimit, now: float, sent_before: int) -> bool:
@@ -318,7 +330,7 @@ class TaskWorker:
         self._todo.clear()
         self._given_back = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
-            self._given_back = await self._scan.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
+            self._given_back = await self._scan.give_back(by_closing=self._link.version < NACKS_KEEP_ORDER)
 
     def _patient_until(self, begun: float) -> float:
         """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
@@ -333,16 +345,16 @@ class TaskWorker:
 
     def _take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         self._wake.set()
-        self.counters.saw()
+        self.counters.count("seen")
         try:
             self._consider(delivery, consumer)
         except decoder.Malformed:
-            self.counters.unreadable()
+            self.counters.count("unreadable")
         except TaskError as error:
             self._sender.failure = Stopped(str(error))
         except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
             self._once.warn("read", "redrive.unreadable", task=self.task.id, error=repr(error), fate="it stays")
-            self.counters.unreadable()
+            self.counters.count("unreadable")
 
     def _consider(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         self._check_returns(delivery)
@@ -370,7 +382,7 @@ class TaskWorker:
         elif self._export is not None:
             self._write_line(letter, envelope, self._export)
         else:
-            self.counters.meant()
+            self.counters.count("meant")
             self._todo.put(job := self._copies.job(consumer, envelope.delivery, letter, envelope))
             if self.task.spec.ids:
                 self._by_id.append(job)
@@ -382,7 +394,7 @@ class TaskWorker:
         verdict = self._chooser.verdict(letter, None if envelope.record is None else envelope.record.redrive_id)
         self._later = verdict in {Verdict.LATER, Verdict.NO_LETTER}
         if verdict is Verdict.NO_LETTER:
-            self.counters.not_a_letter()
+            self.counters.count("not_letters")
             return False
         why = self._ways.why_stays(letter, verdict)
         if verdict is Verdict.TAKE and not why:
@@ -420,8 +432,7 @@ class TaskWorker:
             return
         rule, body, group = self._rule(letter), envelope.delivery.body, self._group_of(letter)
         export.put(line(letter, envelope.props, envelope.content.props, body, group=group, rule=rule))
-        self.counters.meant()
-        self.counters.sent()
+        self.counters.count("meant", "sent")
         if export.is_full:
             self._scan.pause(paused=True)
 
@@ -430,8 +441,3 @@ class TaskWorker:
 
     def _group_of(self, letter: Letter) -> str:
         return group_of(letter, self._rule(letter))
-
-    def _check_export(self) -> None:
-        if self._export is not None:
-            self._export.check()
-            self._scan.pause(paused=self._export.is_full)

@@ -21,7 +21,7 @@ from dlx_router.journal.events import Ruling
 from dlx_router.service.dispatch.events import letter_line
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
-from dlx_router.service.redrive.peek import Kind, PeekError, peek
+from dlx_router.service.redrive.preview import PeekError, QueueKind, peek
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.wire import frames
@@ -36,7 +36,7 @@ class Importer:
         self._where, self._names, self._router_id = where, names, router_id
 
     async def lines(
-        self, attendant: VhostRunner, queue: str, kind: Kind, *, limit: int, actor: str
+        self, attendant: VhostRunner, queue: str, kind: QueueKind, *, limit: int, actor: str
     ) -> tuple[list[bytes], int, int]:
         """The audit lines, how many letters were read, and how many of them could not be. PeekError, ReadRefused."""
         if attendant.topology is None:

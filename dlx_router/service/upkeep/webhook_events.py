@@ -13,8 +13,7 @@ from dlx_router.core.breaker import Breaker
 from dlx_router.core.notices import Notice, shortened
 from dlx_router.core.redelivery import GIVE_UP_MS
 from dlx_router.index.telling import MOST_GROUPS, GroupLook, Parked
-from dlx_router.redrive.outlook import outlook
-from dlx_router.redrive.task import Kind, State, Task
+from dlx_router.redrive.task import Kind, State, Task, outlook
 
 OVERLAP_MS: Final = 60_000  # events come nearly in the order of their times
 _STATES: Final = {State.STOPPED: "redrive.halted", State.DONE: "redrive.finished"}

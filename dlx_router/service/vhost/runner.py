@@ -23,7 +23,7 @@ from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.statemessage import Claim
 from dlx_router.journal.privacy import rule_of
 from dlx_router.journal.writer import Journal
-from dlx_router.redrive.condition_filter import compiled
+from dlx_router.redrive.selection import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.dispatch.resources import CreatedQueues, remembered
 from dlx_router.service.dispatch.tracing import decider
@@ -31,8 +31,7 @@ from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
 from dlx_router.service.leases.manager import VhostLeases
 from dlx_router.service.queue_reads import Extraction, QueueReads
-from dlx_router.service.redrive.context import Target, TaskContext
-from dlx_router.service.redrive.journal_hosts import JournalHosts
+from dlx_router.service.redrive.context import JournalHosts, Target, TaskContext
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.service.redrive.buffer import AHEAD_BYTES, ReadAhead
+from dlx_router.service.redrive.sender import AHEAD_BYTES, ReadAhead
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.service.app import App
-from dlx_router.service.redrive.journal_hosts import JournalHosts
+from dlx_router.service.redrive.context import JournalHosts
 from dlx_router.service.redrive.task_log import NotLeader
 from dlx_router.service.vhost.connect import addresses
 from dlx_router.service.vhost.runner import VhostRunner

@@ -23,7 +23,6 @@ from dlx_router.journal.packing import MAGIC
 from dlx_router.redrive.task import Spec, Task
 from dlx_router.redrive.task_events import line
 from dlx_router.service.redrive import replay
-from dlx_router.service.redrive.binding_facts import version_of
 from tests.core.core_samples import NOW, letter
 from tests.journal.conftest import NAMES, Desk, desk, soon
 from tests.journal.journal_samples import RULING
@@ -79,7 +78,7 @@ async def test_a_leader_learns_of_all_tasks_and_reads_few_letters(vhost: Vhost, 
         assert sorted(tasks) == ["first", "last", "older"]
         read = [message async for message in replay.messages(link, leader.journal, "first", TASKS)]
         everything = 3 * LETTERS + 3
-        if version_of(link) < replay.FILTERS_SINCE:
+        if link.version < replay.FILTERS_SINCE:
             assert len(read) >= everything, "and marks"
         else:
             assert 3 <= len(read) < LETTERS, "the broker sends chunks; a filter may let one through that it need not"

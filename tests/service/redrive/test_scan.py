@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from dlx_router.broker.topology import QueueCounts, QueueExclusive, TopologyError
 from dlx_router.core.names import Names
 from dlx_router.redrive.task import Counts, Spec, Task
-from dlx_router.service.redrive.binding_facts import SURE_S, Bounds, depth_of, ready_in, see_to_holding
-from dlx_router.service.redrive.buffer import ReadAhead
+from dlx_router.service.redrive.bindings import SURE_S, Bounds, depth_of, ready_in, see_to_holding
 from dlx_router.service.redrive.context import Stopped
-from dlx_router.service.redrive.counters import Counters
-from dlx_router.service.redrive.scan_pass import AGAIN_S, HOLD_S, MOST_S, QUIET_S, HoldLimit, Over, ScanPass
+from dlx_router.service.redrive.scan import AGAIN_S, HOLD_S, MOST_S, SETTLED_S, HoldLimit, Over, ScanPass
+from dlx_router.service.redrive.sender import Counters, ReadAhead
 from dlx_router.service.redrive.worker import End, TaskWorker
 
 TICK_S = 0.02
@@ -71,7 +70,7 @@ async def test_a_look_is_over_once_all_was_seen_or_nothing_comes_any_more(
     over, after_s = await ends(ScanPass(10, Queue(waiting).ready), seen, within_s=3, busy=busy, later=later)
     assert over is expected
     if over is not Over.NO:
-        assert (after_s >= QUIET_S) is (over is Over.FEWER)
+        assert (after_s >= SETTLED_S) is (over is Over.FEWER)
 
 
 @settings(deadline=None, max_examples=30)
@@ -85,7 +84,7 @@ def test_while_letters_come_nothing_is_over_and_the_queue_is_not_asked_often(ste
             now, seen = now + TICK_S, seen + step
             last = now if step else last
             over = await look.over(now, seen, busy=False, later=False)
-            assert over is Over.NO or now - last >= QUIET_S - TICK_S
+            assert over is Over.NO or now - last >= SETTLED_S - TICK_S
 
     asyncio.run(walk())
     assert queue.asked <= len(steps) * TICK_S / AGAIN_S + 1
@@ -175,7 +174,7 @@ async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
     scan: Any = SimpleNamespace(lost=None, holding=0, unread=0, flush=lambda: None)
     worker._scan, worker._sender._out = scan, SimpleNamespace(blocked=False)  # type: ignore[assignment]  # stand-ins: no broker
     for _ in range(seen):
-        worker.counters.saw()
+        worker.counters.count("seen")
     async with asyncio.timeout(60):
         assert await worker._working(10) is expected, "None: look again, and count anew"
 

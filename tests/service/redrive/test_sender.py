@@ -20,8 +20,7 @@ from dlx_router.journal.mode import Mode
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.task import Counts, Kind, Spec
 from dlx_router.service.inflight import clock
-from dlx_router.service.redrive.counters import Counters
-from dlx_router.service.redrive.sender import WINDOW, WINDOW_BYTES, Sender, Unconfirmed
+from dlx_router.service.redrive.sender import WINDOW, WINDOW_BYTES, Counters, Sender, Unconfirmed
 from dlx_router.service.redrive.worker import HALTED_S, TaskWorker
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
