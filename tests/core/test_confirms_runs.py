@@ -1,4 +1,5 @@
 """Runs of publishes: answered, returned, nacked and lost, each is what it would be among single ones."""
+# ruff: noqa: FBT001 - tables pass flags
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,50 @@ def stretches(channel: Confirms[int]) -> list[tuple[int, int]]:
     return [(stretch.first, stretch.stop) for stretch in channel.stretches]
 
 
+@pytest.mark.parametrize(
+    ("number", "multiple", "answered", "left"),
+    [
+        (0, False, [], [(1, 4), (4, 7), (7, 10)]),
+        (1, False, [[1]], [(2, 4), (4, 7), (7, 10)]),
+        (5, False, [[5]], [(1, 4), (4, 5), (6, 7), (7, 10)]),
+        (9, False, [[9]], [(1, 4), (4, 7), (7, 9)]),
+        (10, False, [], [(1, 4), (4, 7), (7, 10)]),
+        (1, True, [[1]], [(2, 4), (4, 7), (7, 10)]),
+        (5, True, [[1, 2, 3], [4, 5]], [(6, 7), (7, 10)]),
+        (6, True, [[1, 2, 3], [4, 5, 6]], [(7, 10)]),
+        (9, True, [[1, 2, 3], [4, 5, 6], [7, 8, 9]], []),
+        (10, True, [[1, 2, 3], [4, 5, 6], [7, 8, 9]], []),
+        (0, True, [[1, 2, 3], [4, 5, 6], [7, 8, 9]], []),
+    ],
+)
+def test_of_runs_is_answered_what_one_by_one_would_be(
+    number: int, multiple: bool, answered: list[list[int]], left: list[tuple[int, int]]
+) -> None:
+    channel = three_runs()
+    assert channel.plain(number, multiple=multiple) == []
+    assert [part.jobs() for part in channel.runs(number, multiple=multiple)] == answered
+    assert stretches(channel) == left
+    assert len(channel) == 9 - sum(map(len, answered))
+    assert channel.in_doubt() == sorted({*range(1, 10)} - {job for part in answered for job in part})
+
+
+def test_nothing_of_a_run_is_answered_twice() -> None:
+    channel = three_runs()
+    assert [part.jobs() for part in channel.runs(2, multiple=False)] == [[2]]
+    assert channel.runs(2, multiple=False) == [], "it lies between two stretches now"
+    assert [part.jobs() for part in channel.runs(3, multiple=True)] == [[1], [3]]
+    assert channel.runs(3, multiple=True) == channel.runs(1, multiple=False) == []
+    assert (len(channel), channel.only) == (6, None)
+
+
+def test_of_a_run_of_one_that_number_is_the_only_one() -> None:
+    channel = Confirms[int]()
+    channel.publish_run(Numbers(1, 2), 2)
+    assert channel.only is None
+    channel.runs(1, multiple=False)
+    assert channel.only == 2
+
+
 def test_what_comes_back_makes_jobs_of_its_own_run_and_of_no_other() -> None:
     channel = three_runs()
     assert channel.returned(5, "NO_ROUTE")
@@ -45,6 +90,23 @@ def test_what_comes_back_makes_jobs_of_its_own_run_and_of_no_other() -> None:
         (1, ""), (2, ""), (3, ""), (5, "NO_ROUTE"), (6, ""), (7, ""), (8, ""),
     ]  # fmt: skip
     assert (stretches(channel), channel.in_doubt()) == ([], [9])
+
+
+@pytest.mark.parametrize(
+    ("number", "multiple", "nacked", "left"),
+    [
+        (5, False, [5], [(1, 4), (7, 10)]),
+        (5, True, [1, 2, 3, 4, 5], [(7, 10)]),
+        (0, True, [1, 2, 3, 4, 5, 6, 7, 8, 9], []),
+        (10, False, [], [(1, 4), (4, 7), (7, 10)]),
+    ],
+)
+def test_a_nack_makes_jobs_of_the_runs_that_it_answers(
+    number: int, multiple: bool, nacked: list[int], left: list[tuple[int, int]]
+) -> None:
+    channel = three_runs()
+    assert channel.answered(number, multiple=multiple) == [(job, "") for job in nacked]
+    assert (stretches(channel), len(channel)) == (left, 9 - len(nacked))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from dlx_router.core.notices import (
     TEXT_CHARS,
     Message,
     command,
+    details,
     link,
     of_document,
     shortened,
@@ -63,6 +64,46 @@ def test_a_message_leads_to_its_page_of_the_console(kind: str, path: str, query:
     url = urlsplit(link("https://console.example/at/north/", message(kind)) or "")
     assert (url.netloc, url.path, parse_qs(url.query)) == ("console.example", f"/at/north{path}", query)
     assert link(None, message(kind)) is None
+
+
+def test_a_message_of_several_leads_to_all_of_them_and_names_the_vhost() -> None:
+    several = Message("m", "group.opened", "shop", 0, 3, (ITEM["group"], ITEM["group"]))
+    assert title(several) == "3 new groups of deaths (vhost shop)"
+    assert details(several)[-1] == "and 1 more"
+    assert link("https://c", several) == "https://c/groups?state=open&vhost=shop"
+    assert command(several) == "dlx-router groups --state open --vhost shop"
+
+
+def test_parked_letters_are_counted_and_not_their_groups() -> None:
+    parked = message("letter.parked", 9)
+    assert title(parked) == "9 letters were parked"
+    assert details(parked) == ["orders.eu: 7", "and 2 more"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "item", "said"),
+    [
+        ("group.opened", ITEM["group"], ["orders.eu: rejected, KeyError: no <id> at shop.py:7"]),
+        ("group.opened", {"failed_queue": "q", "reason": "expired"}, ["q: expired"]),
+        ("redrive.halted", ITEM["redrive"], ["redrive of orders.dlq, 10 of 90 sent: 3 died"]),
+        (
+            "redrive.finished",
+            {"kind": "retire", "queue": "orders.dlq", "sent": 90, "meant": 90},
+            ["retire of orders.dlq, 90 of 90 sent"],
+        ),
+        ("breaker.opened", ITEM["breaker"], ["orders.eu: all dies there; letters wait"]),
+        ("breaker.closed", ITEM["breaker"], ["orders.eu: letters go their way again"]),
+        ("breaker.closed", {}, ["?: letters go their way again"]),
+        (TEST, {}, []),
+    ],
+)
+def test_what_is_named_has_a_line_that_says_what_happened(kind: str, item: dict[str, Any], said: list[str]) -> None:
+    assert details(Message("m", kind, "/", 0, 1, (item,))) == said
+
+
+def test_of_tasks_that_are_not_named_all_are_listed() -> None:
+    assert command(message("redrive.halted")) == "dlx-router redrive show abc"
+    assert command(Message("m", "redrive.halted", "shop", 0, 2, ())) == "dlx-router redrive list --vhost shop"
 
 
 @given(st.none() | st.integers() | st.text(max_size=2 * TEXT_CHARS) | st.text(min_size=TEXT_CHARS))

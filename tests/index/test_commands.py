@@ -224,7 +224,7 @@ def test_queues_show_where_letters_failed_and_lie(desk: Desk, letter: str) -> No
     assert shown.returncode == 0
     assert "twice.told" in shown.stdout
     assert "DLQ.twice.told" in shown.stdout
-    assert {"failed", "lying", "signatures"} == {*json.loads(run(desk, "queues", "--json").stdout)}
+    assert {"failed", "lying", "signatures", "as_of"} == {*json.loads(run(desk, "queues", "--json").stdout)}
 
 
 def test_what_cannot_be_done_says_why_and_ends_with_2(desk: Desk) -> None:

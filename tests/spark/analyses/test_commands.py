@@ -90,6 +90,7 @@ def test_report_backtest_and_redrive(  # noqa: PLR0917 - a scene needs many fixt
     assert typed(*send, "--queue", "mail.send") == 2
     assert "frozen" in capsys.readouterr().err
     assert typed(*send) == 0
+    assert "20 of 20 confirmed" in capsys.readouterr().out
     assert amqp.depth("mail.send") == 20
     assert typed("redrive", plan, *here, "--reconcile", "--json") == 1
     assert json.loads(capsys.readouterr().out)["untold"] == 20  # the archive has not come so far
