@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -129,9 +129,9 @@ class Spec:
     queue: Annotated[str, Field(min_length=1, max_length=255, validate_default=True)] = ""
     kind: Kind = Kind.REDRIVE
     # What narrows a task and is empty would mean all letters: refused, because a script's variable may be.
-    ids: Annotated[tuple[Named, ...], Field(max_length=MAX_IDS), _Given] = ()
-    group: Annotated[Text, _Given] = ""
-    filter: Annotated[str, Field(max_length=2000), _Given] = ""
+    ids: Annotated[tuple[Named, ...], Field(max_length=MAX_IDS, json_schema_extra={"minItems": 1}), _Given] = ()
+    group: Annotated[Text, Field(json_schema_extra={"minLength": 1}), _Given] = ""
+    filter: Annotated[str, Field(max_length=2000, json_schema_extra={"minLength": 1}), _Given] = ""
     to: Destination | None = None
     limit: Many = 0
     rate: Annotated[float, Field(ge=0, le=MAX_RATE)] = 50.0
@@ -326,7 +326,8 @@ def _known(kind: type[Any], document: Mapping[str, Any]) -> Any:  # noqa: ANN401
     return kind(**{member.name: document[member.name] for member in fields(kind) if member.name in document})
 
 
-class Outlook(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Outlook:
     """How many letters a task means in all. `is_exact` False: not all of its queue was looked at; it is estimated."""
 
     letters: int

@@ -20,8 +20,8 @@ def commands(vhost: Vhost, tmp_path: Path, amqp: Client) -> Commands:
 
 
 def catch_all(commands: Commands) -> None:
-    """A policy of somebody else on everything."""
-    body = {"pattern": ".*", "definition": {"alternate-exchange": "anything"}, "priority": 7, "apply-to": "all"}
+    """A policy of somebody else on every exchange."""
+    body = {"pattern": ".*", "definition": {"alternate-exchange": "anything"}, "priority": 7, "apply-to": "exchanges"}
     commands.vhost.put(f"policies/{commands.vhost.quoted}/catch-all", body)
 
 

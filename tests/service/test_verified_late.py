@@ -84,7 +84,7 @@ def test_a_queue_that_must_not_be_attended_is_left_once_that_is_told_and_not_tak
     assert says(router, UNKNOWN, 200)
     assert consumers(amqp) == 1
     api.heal()
-    eventually(lambda: says(router, "DLX208", 503) and consumers(amqp) == 0, within=20)
+    eventually(lambda: says(router, "DLX208", 503) and consumers(amqp) == 0, within=120)
     api.refuse()
     assert consistently(lambda: says(router, "DLX208", 503) and consumers(amqp) == 0, for_s=3)
 

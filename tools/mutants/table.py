@@ -237,8 +237,8 @@ MUTANTS: Final = (
     Mutant(
         "end-of-a-wait-says-it-helped-not",
         "index/queries.py",
-        "AND fates.kind NOT IN {SILENT!r} ORDER",
-        "AND fates.kind NOT IN ('edited', '') ORDER",
+        "AND steps.kind NOT IN {SILENT!r} ORDER",
+        "AND steps.kind NOT IN ('edited', '') ORDER",
         "tests/index/test_outcome.py::test_a_letter_of_the_index_says_whether_it_helped",
     ),
 )

@@ -274,7 +274,7 @@ async def _documents(
     """Each task as JSON has it, or as `document` makes it."""
     counted = await _counted(given, [task for task in tasks if _goes_back(task)][:_MOST])
     return [
-        {**document(task), "meant": outlook(task)._asdict(), "came_back": counted.get(task.id) if counted else None}
+        {**document(task), "meant": asdict(outlook(task)), "came_back": counted.get(task.id) if counted else None}
         for task in tasks
     ]
 

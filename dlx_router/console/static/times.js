@@ -1,4 +1,4 @@
-// Moments come in UTC; this shows them in the zone of the browser.
+/* Moments come in UTC; this shows them in the zone of the browser. */
 (() => {
   const two = "2-digit";
   const format = new Intl.DateTimeFormat("sv-SE", {

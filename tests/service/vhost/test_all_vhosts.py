@@ -48,8 +48,8 @@ class Scene:
         self.every = AllVhosts(cast("Any", self), self.readiness, self.attendants, self._begin, self._leave)
 
     async def vhosts(self) -> list[str]:
-        if self.named is None:
-            raise ManagementError("http://broker: 401")
+        if not self.named:  # none at all is an error of the client, too
+            raise ManagementError("http://broker names no vhost" if self.named == [] else "http://broker: 401")
         return self.named
 
     def _begin(self, vhost: str) -> None:
@@ -130,7 +130,7 @@ async def test_a_vhost_whose_leaving_failed_halfway_can_be_served_again(tmp_path
         await app._leave("v")
     assert began.done()
     assert not any("'v'" in reason for reason in app.readiness.reasons()), "nothing is said of it"
-    assert (app.attendants, app._key_of("v")) == ({}, b"")
+    assert (app.attendants, app._key_of("v")) == ({}, None)
     app._begin("v")
     await app._leave("v")
     assert (app.attendants, app._running, app._over.is_set()) == ({}, {}, False)
