@@ -5,6 +5,7 @@ publish, ack, tell and count is equal, byte for byte, after each step.
 """
 
 import asyncio
+import random
 import re
 import struct
 import time
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlx_router.journal.mode import Mode
-from dlx_router.service.dispatch import cooldown, own_queue_waits
+from dlx_router.service.dispatch import cooldown, own_queue_waits, refusal_facts
 from dlx_router.service.inflight import clock
 from dlx_router.service.inflight.runs import Run
 from dlx_router.wire import properties, table
@@ -258,10 +259,11 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _clocks_that_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (own_queue_waits, cooldown):
+    for module in (own_queue_waits, cooldown, refusal_facts):
         monkeypatch.setattr(module, "time", Clock())
     monkeypatch.setattr(time, "time", lambda: 1_795_240_000.5)
     monkeypatch.setattr(clock.Clock, "now_ms", lambda _self: 1_795_240_000_500)
+    monkeypatch.setattr(random, "uniform", lambda _least, most: most)  # both worlds draw the same
 
 
 KNOWN: Final[Step] = ("read", [kind for kind in KINDS for _ in range(3)])  # each kind has its mould then, if it can
