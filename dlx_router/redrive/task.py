@@ -124,7 +124,7 @@ class Edited:
 class Spec:
     """What was asked for: `rate` in letters a second, 0: no limit; `cutoff_ms`: dead before that moment."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(**_STRICT, json_schema_extra={"required": ["queue"]})
     vhost: Text = "/"
     queue: Annotated[str, Field(min_length=1, max_length=255, validate_default=True)] = ""
     kind: Kind = Kind.REDRIVE

@@ -5,7 +5,6 @@ publish, ack, tell and count is equal, byte for byte, after each step.
 """
 
 import asyncio
-import random
 import re
 import struct
 import time
@@ -263,7 +262,6 @@ def _clocks_that_stand(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "time", Clock())
     monkeypatch.setattr(time, "time", lambda: 1_795_240_000.5)
     monkeypatch.setattr(clock.Clock, "now_ms", lambda _self: 1_795_240_000_500)
-    monkeypatch.setattr(random, "uniform", lambda _least, most: most)  # both worlds draw the same
 
 
 KNOWN: Final[Step] = ("read", [kind for kind in KINDS for _ in range(3)])  # each kind has its mould then, if it can
