@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlx_router.journal.mode import Mode
-from dlx_router.service.dispatch import cooldown, own_queue_waits, refusal_facts
+from dlx_router.service.dispatch import cooldown, own_queue_waits, refusal_facts, resources, settler, worker
 from dlx_router.service.inflight import clock
 from dlx_router.service.inflight.runs import Run
 from dlx_router.wire import properties, table
@@ -258,7 +258,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _clocks_that_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (own_queue_waits, cooldown, refusal_facts):
+    for module in (own_queue_waits, cooldown, refusal_facts, resources, settler, worker):
         monkeypatch.setattr(module, "time", Clock())
     monkeypatch.setattr(time, "time", lambda: 1_795_240_000.5)
     monkeypatch.setattr(clock.Clock, "now_ms", lambda _self: 1_795_240_000_500)
