@@ -21,6 +21,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.journal.mode import Mode
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
+from dlx_router.service.inflight import clock
 from dlx_router.wire import frames
 from tests.support import worker as support
 
@@ -278,12 +279,15 @@ def _run(definition: dict[str, Any], mode: Mode) -> dict[str, Way]:
 
 @contextmanager
 def _standing_clock() -> Iterator[None]:
-    """What is written of times is as long, and as like the rest, each time."""
-    real, time.time = time.time, lambda: _NOW_S
+    """Stop every clock, so that what is written of times is as long, and compresses as well, each time."""
+    wall, steady, believed = time.time, time.monotonic, clock.CLOCK
+    time.time, time.monotonic = lambda: _NOW_S, lambda: _Loop.now
+    vars(clock)["CLOCK"] = clock.Clock()  # this one believes that clock: the real one takes it for a jump
     try:
         yield
     finally:
-        time.time = real
+        time.time, time.monotonic = wall, steady
+        vars(clock)["CLOCK"] = believed
 
 
 def as_data(measurements: dict[str, dict[str, Way]]) -> dict[str, Any]:
