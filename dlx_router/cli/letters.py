@@ -178,7 +178,7 @@ def export(  # noqa: PLR0913 - each is an option
         narrowed = {"filter": condition, "group": group, "ids": ids, "limit": limit}
         asked = {"queue": source, **{name: value for name, value in narrowed.items() if value}}
         asked |= {"not_a_dead_letter_queue": known}
-        from dlx_router.cli.queue_export import export_queue  # noqa: PLC0415 - only who asks for it needs it
+        from dlx_router.cli.redrive import export_queue  # noqa: PLC0415 - only who asks for it needs it
 
         raise typer.Exit(export_queue(api, {**asked, "vhost": vhost or "/"}, to))
     if condition or ids:

@@ -215,7 +215,7 @@ def show(
     api_url: Url = LOCAL,
 ) -> None:
     """Show one task."""
-    _run(lambda of, api: (of.follow if follow else of.show)(api, task, as_json=json), api_url, vhost)
+    _run(lambda of, api: of.show(api, task, follow=follow, as_json=json), api_url, vhost)
 
 
 @redrive.command()

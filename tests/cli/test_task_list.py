@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlx_router.cli import redrive
-from dlx_router.cli.task_text import which
+from dlx_router.cli.redrive import which
 from tests.cli.recorded import listed, task
 
 
