@@ -1,12 +1,13 @@
 """Reading a stream over AMQP 0-9-1, from an offset on, for as long as the connection lives.
 
 By a link of ours that decodes no header: whoever may write into the stream would else end every reader with a property
-that no library can read.
+that no library can read. The broker never says that the end is reached, nor that there is nothing: silence is all that
+`last_offset` has to go by. Source: rabbitmq.com/docs/streams (consuming).
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.address import Host, Login, Tls
@@ -20,6 +21,9 @@ from dlx_router.wire import frames, properties, table
 PREFETCH: Final = 200  # an ack is a credit; more than this is held on 3.10 only, which sends whole chunks
 OFFSET: Final = "x-stream-offset"
 WITHIN_S: Final = 15.0
+AT_ONCE: Final = 32  # messages that one ack of `read` is for
+QUIET_S: Final = 0.5
+LOOKED_S: Final = 1.0
 _OFFSET: Final = OFFSET.encode()
 _MAC: Final = signature.HEADER.encode()
 
@@ -31,6 +35,13 @@ class Read(NamedTuple):
     body: bytes
     mac: bytes | None = None
     version: int | None = None
+
+
+class Newest(NamedTuple):
+    """The newest message, or one that came while we looked; None: none came. `is_last`: none came behind it."""
+
+    message: Read | None
+    is_last: bool
 
 
 class Reading:
@@ -48,7 +59,9 @@ class Reading:
     async def take(self, at_most: int, within_s: float) -> list[Read]:
         """What is there, and no more than that; [] when nothing comes in time. Raises TopologyError: lost."""
         if self._arrived.empty():
-            await self._await(within_s)
+            await self.gather(1, within_s)
+            if self._arrived.empty() and self._lost.done():
+                raise self._lost.result()
         messages: list[Read] = []
         while len(messages) < at_most and not self._arrived.empty():
             delivery = self._arrived.get_nowait()
@@ -78,15 +91,18 @@ class Reading:
                 self.consumer.settle(tag)
             self.consumer.flush()
 
-    async def _await(self, within_s: float) -> None:
-        self._count = 1
-        self._many.clear()
-        if not self._lost.done():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(within_s):
-                    await self._many.wait()
-        if self._arrived.empty() and self._lost.done():
-            raise self._lost.result()
+    async def start(self, stream: str, start: Any, only: str = "", prefetch: int = PREFETCH, where: str = "") -> None:
+        """Consume. ChannelClosed, LinkError. `only`: see `read`."""
+        arguments = {OFFSET: start} | ({"x-stream-filter": only, "x-stream-match-unfiltered": True} if only else {})
+        self.consumer = Consumer(
+            self.link,
+            stream,
+            prefetch,
+            sink=self.arrived,
+            on_lost=lambda _consumer, error, _unsettled: self.lose(f"{where}{error}"),
+            arguments=arguments,
+        )
+        await self.consumer.start()
 
     def arrived(self, delivery: frames.Delivery, _consumer: Consumer) -> None:
         """A delivery."""
@@ -114,24 +130,74 @@ async def reading(place: tuple[Host, Login, Tls | None], stream: str, start: str
         link = await open_link(host, login, tls=tls, heartbeat=HEARTBEAT_S, name=f"dlx-router index {login.vhost}")
     except (LinkError, ChannelClosed) as error:
         raise Lost(f"{where}: {error}; it is tried again") from None
-    reader, arguments = Reading(link), {OFFSET: start}
+    reader = Reading(link)
     try:
-        consumer = reader.consumer = Consumer(
-            link,
-            stream,
-            PREFETCH,
-            sink=reader.arrived,
-            on_lost=lambda _consumer, error, _unsettled: reader.lose(f"{where}: {error}"),
-            arguments=arguments,
-        )
         try:
             async with asyncio.timeout(WITHIN_S):
-                await consumer.start()
+                await reader.start(stream, start, where=f"{where}: ")
         except (LinkError, ChannelClosed, TimeoutError) as error:
             raise TopologyError(f"{where}: {str(error) or 'no answer in time'}; it is tried again") from None
         yield reader
     finally:
         await link.close()
+
+
+async def last_offset(link: Link, stream: str, first_s: float = QUIET_S, quiet_s: float = QUIET_S) -> int:
+    """Return the offset of the newest message, or of one that came while we looked; −1 if none came within `first_s`.
+
+    `quiet_s`: how long none came behind the newest. LinkError, ChannelClosed, TimeoutError: cannot be read.
+    """
+    message = (await newest(link, stream, first_s, quiet_s)).message
+    return -1 if message is None else message.offset
+
+
+async def newest(link: Link, stream: str, first_s: float, quiet_s: float) -> Newest:
+    """Return the same, and whether others still came when we stopped looking. Raises the same."""
+    message, loop = None, asyncio.get_running_loop()
+    async with opened(link, stream, "last") as messages:  # how long that takes says nothing about the stream
+        longest = loop.time() + first_s + LOOKED_S
+        end = longest - LOOKED_S
+        try:
+            while True:
+                async with asyncio.timeout_at(min(longest, end)):
+                    message = await anext(messages)
+                end = loop.time() + quiet_s
+        except TimeoutError:
+            return Newest(message, is_last=message is not None and end <= longest)
+
+
+async def read(link: Link, stream: str, start: Any, only: str = "") -> AsyncGenerator[Read, None]:
+    """Yield every message from `start` on, for ever. `start`: first, last, next, an offset or a time.
+
+    `only` (3.13 or newer): the broker may leave out messages that have a filter value, and another. It need not.
+    """
+    async with opened(link, stream, start, only) as messages:
+        async for message in messages:
+            yield message
+
+
+@asynccontextmanager
+async def opened(link: Link, stream: str, start: Any, only: str = "") -> AsyncIterator[AsyncGenerator[Read, None]]:
+    """As `read`; inside the block the broker has agreed to send. After it nothing is consumed, however it began."""
+    reader = Reading(link)
+    try:
+        await reader.start(stream, start, only, PREFETCH // 2)
+        async with aclosing(_messages(reader, stream)) as messages:
+            yield messages
+    finally:
+        if reader.consumer is not None:
+            reader.consumer.drop()
+
+
+async def _messages(reader: Reading, stream: str) -> AsyncGenerator[Read, None]:
+    while True:
+        try:
+            messages = await reader.take(AT_ONCE, WITHIN_S)
+        except TopologyError as error:
+            raise LinkError(f"stream {stream!r} is read no more: {error}") from error
+        reader.done()
+        for message in messages:
+            yield message
 
 
 def read_of(delivery: frames.Delivery) -> Read:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from dlx_router.broker import tail
+from dlx_router.broker import reading
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.control import Lost
 from dlx_router.broker.reading import Read, Reading
@@ -19,17 +19,17 @@ CHUNK_S: Final = 10.0  # from one message to the next at the end of a stream tha
 FIRST_S: Final = 0.5  # where there may be nothing yet
 SOON_S: Final = 2.0  # until it is asked again where nothing came
 LATER_S: Final = 30.0  # and where something did, but nothing comes, or what comes is old
-Newest = Callable[[float, float], Awaitable[tail.Newest]]
-"""The newest message: none comes in so many seconds, nor another one in so many behind it. See `tail.newest`."""
+Newest = Callable[[float, float], Awaitable[reading.Newest]]
+"""The newest message: none comes in so many seconds, nor another one in so many behind it. See `reading.newest`."""
 Fits = Callable[[Read], bool]
 
 
 def asked_of(stream: Reading, name: str) -> Newest:
     """Over the stream's own connection. Raises Lost."""
 
-    async def newest(first_s: float, quiet_s: float) -> tail.Newest:
+    async def newest(first_s: float, quiet_s: float) -> reading.Newest:
         try:
-            return await tail.newest(stream.link, name, first_s, quiet_s)
+            return await reading.newest(stream.link, name, first_s, quiet_s)
         except (LinkError, ChannelClosed, TimeoutError) as error:
             why = str(error) or "no answer in time"
             raise Lost(f"stream {name!r}: its newest message cannot be read: {why}; it is tried again") from None
@@ -119,9 +119,9 @@ class End:
 
     async def _ask(self, at: int | None) -> None:
         known = -1 if self.offset is None else self.offset
-        message, is_last = await self._newest(FIRST_S, tail.QUIET_S)
+        message, is_last = await self._newest(FIRST_S, reading.QUIET_S)
         if message is None and (at is not None or known >= 0):
-            message, is_last = await self._newest(SILENT_S, tail.QUIET_S)
+            message, is_last = await self._newest(SILENT_S, reading.QUIET_S)
             if message is None:
                 raise self._lost()
         self.lags = message is not None and not is_last and not self._is_new(message)

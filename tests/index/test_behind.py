@@ -8,8 +8,7 @@ from typing import Any, Final, cast
 import pytest
 
 from dlx_router.broker.control import Lost
-from dlx_router.broker.reading import Read, Reading
-from dlx_router.broker.tail import Newest
+from dlx_router.broker.reading import Newest, Read, Reading
 from dlx_router.index import worker
 from dlx_router.index.journal_end import End
 from dlx_router.index.schema import open_writer

@@ -12,8 +12,7 @@ import pytest
 
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.control import Lost
-from dlx_router.broker.reading import Read, Reading
-from dlx_router.broker.tail import Newest
+from dlx_router.broker.reading import Newest, Read, Reading
 from dlx_router.index import journal_end, protocol
 from dlx_router.index import worker as worker_module
 from dlx_router.index.journal_end import End, is_same

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dlx_router.broker import tail
+from dlx_router.broker import reading
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.link import Link
 from dlx_router.broker.stream import TASKS
@@ -93,7 +93,7 @@ async def messages(
     journal: Journal,
     start: Any,  # noqa: ANN401 - as AMQP has it
     only: str = "",
-) -> AsyncIterator[tail.Message]:
+) -> AsyncIterator[reading.Read]:
     """Messages from `start` to what is the newest now. Nothing where there is no stream yet.
 
     `only`: others may be missing. Nobody says that the end is reached then, so a mark is written behind the newest.
@@ -107,12 +107,12 @@ async def messages(
     filters = only if is_marked and link.version >= FILTERS_SINCE else ""
     silence_s = SILENCE_S if only and start != "first" else None
     try:
-        async for batch in _upto(last, tail.read(link, journal.name, start, filters), silence_s):
+        async for batch in _upto(last, reading.read(link, journal.name, start, filters), silence_s):
             yield batch
     except ChannelClosed as error:
         if not filters or error.code != NO_FILTERS:
             raise
-        async for batch in _upto(last, tail.read(link, journal.name, start), silence_s):
+        async for batch in _upto(last, reading.read(link, journal.name, start), silence_s):
             yield batch
 
 
@@ -123,12 +123,12 @@ async def _newest(link: Link, journal: Journal) -> int:
     so a mark is written, and has to come. TimeoutError where it does not.
     """
     try:
-        last = await tail.last_offset(link, journal.name)
+        last = await reading.last_offset(link, journal.name)
         if last >= 0 or not journal.is_on:
             return last
         if not await _marked(journal):
             raise TimeoutError(f"stream {journal.name!r}: nothing comes, and it takes nothing: its tasks are not known")
-        last = await tail.last_offset(link, journal.name, FIRST_S)
+        last = await reading.last_offset(link, journal.name, FIRST_S)
     except ChannelClosed as error:
         if error.code != NOT_FOUND:
             raise
@@ -139,8 +139,8 @@ async def _newest(link: Link, journal: Journal) -> int:
 
 
 async def _upto(
-    last: int, stream: AsyncGenerator[tail.Message, None], silence_s: float | None
-) -> AsyncIterator[tail.Message]:
+    last: int, stream: AsyncGenerator[reading.Read, None], silence_s: float | None
+) -> AsyncIterator[reading.Read]:
     try:
         while True:
             async with asyncio.timeout(silence_s):

@@ -14,7 +14,7 @@ import pika
 import pytest
 from structlog.testing import capture_logs
 
-from dlx_router.broker import tail
+from dlx_router.broker import reading
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
 from dlx_router.broker.stream import TASKS
@@ -191,7 +191,7 @@ async def test_a_broker_whose_filters_are_not_enabled_sends_all(
     vhost: Vhost, desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As 3.13 does until its feature flag is. What is refused here with the same code is another argument."""
-    monkeypatch.setattr(tail, "_filter", lambda only: {"x-stream-offset": "nonsense"} if only else {})
+    monkeypatch.setattr(reading, "_filter", lambda only: {"x-stream-offset": "nonsense"} if only else {})
     leader = desk()
     async with leader.session() as link:
         await letters_told(leader, range(3))
@@ -205,7 +205,7 @@ async def test_a_broker_that_is_slow_to_begin_is_not_taken_for_an_empty_journal(
     start = Consumer.start
 
     async def slow(consumer: Consumer) -> None:
-        await asyncio.sleep(tail.LOOKED_S + 0.2)  # a slow answer
+        await asyncio.sleep(reading.LOOKED_S + 0.2)  # a slow answer
         await start(consumer)
 
     leader = desk()
@@ -230,7 +230,7 @@ async def test_a_journal_is_empty_only_where_our_own_mark_is_all_there_is(desk: 
         await soon(lambda: leader.journal.is_working)  # there is a stream
         async with asyncio.timeout(60):
             assert await replay.all_tasks(link, leader.journal, KEY, lambda: False) == {}
-        assert await tail.last_offset(link, leader.journal.name) >= 0
+        assert await reading.last_offset(link, leader.journal.name) >= 0
 
 
 @pytest.mark.usefixtures("newest")
