@@ -136,7 +136,7 @@ GUARDED: Final[dict[str, dict[str, set[str]]]] = {
     "service/queue_reads.py": {"service/redrive/bindings.py": {"admit"}},
 }
 OWN: Final = {
-    *("broker/reading.py", "broker/tail.py", "broker/state.py"),  # journal and state
+    *("broker/reading.py", "broker/state.py"),  # journal and state
     *("service/vhost/session.py", "service/sources/retention.py"),  # inbox, release, fifo, retired
 }
 
