@@ -93,7 +93,7 @@ class Reading:
 
     async def start(self, stream: str, start: Any, only: str = "", prefetch: int = PREFETCH, where: str = "") -> None:
         """Consume. ChannelClosed, LinkError. `only`: see `read`."""
-        arguments = {OFFSET: start} | ({"x-stream-filter": only, "x-stream-match-unfiltered": True} if only else {})
+        arguments = {OFFSET: start} | _filter(only)
         self.consumer = Consumer(
             self.link,
             stream,
@@ -209,6 +209,10 @@ def read_of(delivery: frames.Delivery) -> Read:
     mac, version = _value(headers, entries.get(_MAC)), _value(headers, entries.get(b"v"))
     is_number = version.__class__ is int
     return Read(offset, delivery.body, mac if isinstance(mac, bytes) else None, version if is_number else None)
+
+
+def _filter(only: str) -> dict[str, Any]:
+    return {"x-stream-filter": only, "x-stream-match-unfiltered": True} if only else {}
 
 
 def _value(headers: bytes, at: Any) -> Any:
