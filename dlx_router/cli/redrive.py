@@ -107,16 +107,16 @@ def edit(api: Api, asked: Json, *, yes: bool, as_json: bool) -> int:
 
 def _confirmed(api: Api, asked: Json, question: str) -> Json:
     """Show what lies in the queue, and ask; return the request, which may say that it is no dead-letter queue."""
-    found = api.ask("GET", "/preview", queue=asked["queue"])
-    unacked = "" if found["unacked"] is None else f", {found['unacked']} unacked"
-    messages, consumers = output.number(found["messages"], "message"), output.number(found["consumers"], "consumer")
-    output.warn(f"queue {found['queue']}: {messages}{unacked}, {consumers}")
-    if found["objection"]:
-        output.warn(f"WARNING: {found['objection']}; what lies there may be living messages")
+    preview = api.ask("GET", "/preview", queue=asked["queue"])
+    unacked = "" if preview["unacked"] is None else f", {preview['unacked']} unacked"
+    messages, consumers = output.number(preview["messages"], "message"), output.number(preview["consumers"], "consumer")
+    output.warn(f"queue {preview['queue']}: {messages}{unacked}, {consumers}")
+    if preview["objection"]:
+        output.warn(f"WARNING: {preview['objection']}; what lies there may be living messages")
     if not output.confirmed(question):
         output.warn("Nothing was done.")
         raise typer.Exit(output.FINDINGS)
-    return {**asked, KNOWN: bool(found["objection"]) or asked.get(KNOWN, False)}
+    return {**asked, KNOWN: bool(preview["objection"]) or asked.get(KNOWN, False)}
 
 
 def read_body(path: str) -> str:
