@@ -17,7 +17,6 @@ class Report(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-    SARIF = "sarif"
     GITHUB = "github"
 
 
@@ -45,7 +44,7 @@ def lint(
     ] = Path("policies"),
     form: Annotated[
         Report,
-        typer.Option("--format", help="text: a line each; json, sarif: for programs; github: for its workflows."),
+        typer.Option("--format", help="text: a line each; json: for programs; github: for its workflows."),
     ] = Report.TEXT,
     *,
     broker: Annotated[

@@ -1,6 +1,6 @@
 """`dlx-router policy` lint, test and diff: the work of the commands in cli/policy."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -8,18 +8,10 @@ from typing import Any, Final, NamedTuple
 from dlx_router.cli import output
 from dlx_router.config.environment import prefix
 from dlx_router.config.environment.prefix import PrefixError
-from dlx_router.config.findings import Finding
-from dlx_router.config.lint import output_formats
+from dlx_router.config.findings import Finding, Severity
 from dlx_router.config.policy_files.difference import Change, Diff, QueueChange, compared
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.policytest import run_tests
-
-_REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
-    "text": output_formats.as_text,
-    "json": output_formats.as_json,
-    "sarif": output_formats.as_sarif,
-    "github": output_formats.as_github,
-}
 
 
 def lint(path: Path, form: StrEnum, *, broker: bool = False) -> int:
@@ -42,17 +34,31 @@ def lint(path: Path, form: StrEnum, *, broker: bool = False) -> int:
         policies, files = len(loaded.policies.policies), len(loaded.files)
         where = f"{output.number(policies, 'policy', 'policies')} in {output.number(files, 'file')}"
         summary = f"{where}, revision {loaded.policies.revision}"
-    if (text := _REPORTS[form](findings)) and form == "text":
-        output.say(text)
-    elif text:
-        print(text)
-    if form == "text":
-        numbers = (
-            output.number(count, kind.removesuffix("s")) for kind, count in output_formats.counts(findings).items()
-        )
-        line = ", ".join(filter(None, [*numbers, summary]))
-        output.warn(line)
+    errors = sum(finding.severity is Severity.ERROR for finding in findings)
+    counts = {"errors": errors, "warnings": len(findings) - errors}
+    if form == "json":
+        output.as_json({"findings": [_row(finding) for finding in findings], **counts})
+    elif form == "github":
+        print(*map(_annotation, findings), sep="\n", end="\n" if findings else "")
+    else:
+        output.say(*map(str, findings))
+        numbers = (output.number(count, kind.removesuffix("s")) for kind, count in counts.items())
+        output.warn(", ".join(filter(None, [*numbers, summary])))
     return output.WRONG_USE if unreadable else output.FINDINGS if findings else output.OK
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    keys = ("code", "severity", "file", "line", "message")
+    return {key: getattr(finding, key) for key in keys}
+
+
+def _annotation(finding: Finding) -> str:
+    """Return a workflow command, which GitHub shows as an annotation at the line."""
+    file, message = (
+        text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A") for text in (finding.file, finding.message)
+    )
+    file = file.replace(":", "%3A").replace(",", "%2C")
+    return f"::{finding.severity} file={file},line={finding.line},title={finding.code}::{message}"
 
 
 def test(path: Path) -> int:

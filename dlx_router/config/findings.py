@@ -25,11 +25,7 @@ BACK_TO_WORK: Final = "DLX105"
 SPREADING_EXCHANGE: Final = "DLX106"
 CHAIN: Final = "DLX107"
 CYCLE: Final = "DLX108"
-CLASSIC_ONLY: Final = "DLX109"
 FIFO_WAITS: Final = "DLX110"
-FIFO_MIXED: Final = "DLX111"
-NAMELESS_QUEUE: Final = "DLX112"
-CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
 OWN_TARGET: Final = "DLX116"
@@ -42,17 +38,12 @@ NOT_CATCHABLE: Final = "DLX201"
 MISSING_EXCHANGE: Final = "DLX202"
 NO_BINDING: Final = "DLX203"
 NOT_DURABLE: Final = "DLX204"
-SKIPPED_POLICY: Final = "DLX205"
 NO_RIGHT: Final = "DLX206"
 REQUEUED: Final = "DLX207"
 NOT_GUARDED: Final = "DLX208"
 SILENTLY_ONCE: Final = "DLX209"
 LIMIT_DELETES: Final = "DLX210"
-TWO_RETRIES: Final = "DLX211"
-SHORT_CYCLE: Final = "DLX212"
-STREAM_TARGET: Final = "DLX213"
 SPECIAL_QUEUE: Final = "DLX214"
-MISSING_QUEUE: Final = "DLX215"
 DELAYED_EXCHANGE: Final = "DLX216"
 NOT_READ: Final = "DLX217"
 NO_SUCH_QUEUE: Final = "DLX218"
@@ -79,9 +70,6 @@ TITLES: Final[Mapping[str, str]] = {
     SPREADING_EXCHANGE: "an exchange that spreads dead letters",
     CHAIN: "letters of a dead-letter queue may die again",
     FIFO_WAITS: "an order in which letters may not wait",
-    FIFO_MIXED: "fifo and standard do not mix",
-    NAMELESS_QUEUE: "a dead-letter queue without a name of its own",
-    CAP_BELOW_BASE: "the longest wait is below the first",
     OPEN_TARGET: "whoever publishes may name any queue",
     VHOST_NOT_SERVED: "a vhost that is not served",
     OWN_TARGET: "dead letters for the router itself",
@@ -91,22 +79,16 @@ TITLES: Final[Mapping[str, str]] = {
     WITHOUT_LIMITS: "a guard without limits",
     ALL_NEW: "an attachment whose letters all count as new",
     CYCLE: "dead letters that go round",
-    CLASSIC_ONLY: "a key that classic queues do not have",
     NOT_CATCHABLE: "a queue that cannot be caught",
     MISSING_EXCHANGE: "an exchange that does not exist",
-    NO_BINDING: "no queue is bound for the key",
+    NO_BINDING: "the key leads to no queue",
     NOT_DURABLE: "a target that a restart loses",
-    SKIPPED_POLICY: "a policy that RabbitMQ silently skips",
     NO_RIGHT: "the router may not write to a target",
     REQUEUED: "consumers requeue on a classic queue",
     NOT_GUARDED: "a queue that cannot be guarded",
     SILENTLY_ONCE: "at-least-once that is not",
     LIMIT_DELETES: "a delivery limit that deletes",
-    TWO_RETRIES: "the broker retries too",
-    SHORT_CYCLE: "a delay queue that leads straight back to work",
-    STREAM_TARGET: "a stream as a native dead-letter target",
     SPECIAL_QUEUE: "a priority queue or stream as source or target",
-    MISSING_QUEUE: "a dead-letter queue that does not exist",
     DELAYED_EXCHANGE: "an x-delayed-message exchange",
     NOT_READ: "a queue that a read would delete",
     NO_SUCH_QUEUE: "a selector that matches no queue",

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dlx_router.broker.management import Snapshot, Standing, may
-from dlx_router.broker.policies import Rule, unsupported
 from dlx_router.config import findings as codes
 from dlx_router.config.findings import Finding, Severity, shown
 from dlx_router.config.language.keys import REASONS
@@ -17,7 +16,7 @@ from dlx_router.config.policy_files.attachments import GUARD, Attachment
 from dlx_router.core.attending import QueueFacts, deadly_limit, vanishes
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet, SelectorKind, Source
-from dlx_router.provisioning.broker_rules import in_force, merged, named
+from dlx_router.provisioning.broker_rules import merged
 from dlx_router.provisioning.desired_policies import desired
 from dlx_router.provisioning.ownership import recognised
 from dlx_router.provisioning.queue_definition import STRATEGY
@@ -68,8 +67,6 @@ class Checks:
         findings.update(self._of_discards(dropping))
         findings.update(self._of_wide_policies())
         findings.update(self._of_streams())
-        findings.update(self._of_rules())
-        findings.update(self._of_delays())
         findings.update(self._of_guards())
         findings.update(self._of_attachments())
         findings.update(self._of_relays())
@@ -129,7 +126,7 @@ class Checks:
         if not reached and not exchange:
             yield at(
                 source,
-                codes.MISSING_QUEUE,
+                codes.NO_BINDING,
                 f"queue {shown(key)}, where dead letters of {shown(queue.name)} go, "
                 f"does not exist: they are parked; declare it, or leave {EXCHANGE} out",
             )
@@ -234,13 +231,6 @@ class Checks:
                 "at-least-once without overflow: reject-publish "
                 "is silently at-most-once; set overflow: reject-publish too",
             )
-        if str(holds.get("delayed-retry-type", "disabled")) != "disabled":
-            yield self._about(
-                f"queue {queue.name}",
-                codes.TWO_RETRIES,
-                "the broker's delayed-retry and the router would "
-                "both try its letters again; take delayed-retry-type off, or the policy",
-            )
 
     def _of_streams(self) -> Iterator[Finding]:
         for policy in self._policies.policies:
@@ -254,60 +244,6 @@ class Checks:
                 )
 
     # -- what stands in the broker --------------------------------------------------------------------------------
-
-    def _of_rules(self) -> Iterator[Finding]:
-        """Policies of others that the broker skips for queues that they name."""
-        for rule in self._snapshot.policies:
-            if rule.name in self._ours:
-                continue
-            for kind in ("classic", "quorum", "stream"):
-                keys = unsupported(rule.definition, kind, self._snapshot.version)
-                queue = self._skipped(rule, kind) if keys else None
-                if queue is not None:
-                    yield self._about(
-                        f"policy {rule.name}",
-                        codes.SKIPPED_POLICY,
-                        f"RabbitMQ skips it whole on {kind} "
-                        f"queues ({queue}), because of {', '.join(keys)}; set those keys in a policy of "
-                        f"their own with higher priority, for the other types",
-                    )
-
-    def _skipped(self, rule: Rule, kind: str) -> str | None:
-        """A queue whose policy it would be if it had other keys."""
-        for queue in self._snapshot.queues:
-            if queue.kind == kind and not self._names.is_own(queue.name) and named(rule, queue.name, kind):
-                now = in_force(self._snapshot.policies, queue.name, kind, self._snapshot.version, stated=queue.policy)
-                if now is None or (now.priority < rule.priority and now.definition.items() - rule.definition.items()):
-                    return queue.name
-        return None
-
-    def _of_delays(self) -> Iterator[Finding]:
-        """Native dead lettering that older brokers get wrong."""
-        version = self._snapshot.version
-        if version >= (3, 12):
-            return
-        attended = {queue.name for queue in self._desired.attended}
-        for queue in self._snapshot.queues:
-            holds = merged(queue, self._snapshot)
-            exchange, key = holds.get("dead-letter-exchange"), holds.get("dead-letter-routing-key")
-            if not isinstance(exchange, str) or not isinstance(key, str) or self._names.is_own(queue.name):
-                continue
-            reached = self._routes.queues(exchange, key)
-            if "message-ttl" in holds and reached & attended:
-                yield self._about(
-                    f"queue {queue.name}",
-                    codes.SHORT_CYCLE,
-                    "its letters expire straight into a work "
-                    "queue: this RabbitMQ silently drops one that comes round without a rejection; let "
-                    "the router wait instead (plan --adopt)",
-                )
-            if any(self._queues[name].kind == "stream" for name in reached if name in self._queues):
-                yield self._about(
-                    f"queue {queue.name}",
-                    codes.STREAM_TARGET,
-                    "its dead letters go to a stream, and before "
-                    "3.12 RabbitMQ drops them silently; write another queue, or upgrade",
-                )
 
     def _of_guards(self) -> Iterator[Finding]:
         for attachment in self._attachments:

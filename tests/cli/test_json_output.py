@@ -41,7 +41,7 @@ COMMANDS: Final = (
 LOCAL: Final = (
     ["policy", "explain", QUEUE, "--json"], ["policy", "explain", QUEUE, "--json", "--set", "--queue-type", "quorum"],
     ["policy", "explain", "nobody.names.this", "--json"], ["policy", "lint", "--format", "json"],
-    ["policy", "lint", "--format", "sarif"], ["policy", "schema"], ["permissions", "--format", "json"],
+    ["policy", "schema"], ["permissions", "--format", "json"],
     ["permissions", "--for", "apply", "--format", "json"],
 )  # fmt: skip
 

@@ -205,7 +205,7 @@ COMMANDS: Final = [
     ("letters list --quee q", "--quee", "--queue"),
     ("letters export --id x", "--id", "--from"),
     ("policy lint /nowhere", "/nowhere", "name a path"),
-    ("policy lint --format xml", "xml", "sarif"),
+    ("policy lint --format xml", "xml", "github"),
     ("policy explain orders --reason reject --policies policies", "reject", "rejected"),
     ("policy explain orders --queue-type stream --policies policies", "stream", "quorum"),
     ("policy explain orders --broker-version four --policies policies", "four", "4.3"),

@@ -406,6 +406,3 @@ def test_lint_reads_a_policy_for_a_type_where_it_is_in_force(tmp_path: Path) -> 
     ]
     assert [finding.code for finding in written(tmp_path, apart).warnings] == []
     assert [finding.code for finding in written(tmp_path, [{**apart[0], "priority": 1}, TYPED[1]]).warnings] == []
-    round_and_round = {"dead-letter-exchange": "", "dead-letter-routing-key": "orders"}
-    loaded = written(tmp_path, [{**TYPED[0], "definition": round_and_round}])
-    assert [finding.code for finding in loaded.warnings] == ["DLX108"]

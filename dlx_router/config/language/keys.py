@@ -226,7 +226,12 @@ DEFINITION: Final[Mapping[str, Key]] = {
             "after each probe-every (a duration).",
             "none",
         ),
-        Key("ordering", values.one_of("none", "fifo"), "fifo: dead letters in the order in which they arrived."),
+        Key(
+            "ordering",
+            values.one_of("none", "fifo"),
+            "fifo: dead letters in the order in which they arrived.",
+            of_queue=True,
+        ),
         Key(
             "message-ttl",
             values.duration,

@@ -5,9 +5,7 @@ from typing import Final
 
 from dlx_router.config.findings import (
     BACK_TO_WORK,
-    CAP_BELOW_BASE,
     FIFO_WAITS,
-    NAMELESS_QUEUE,
     OPEN_TARGET,
     OWN_TARGET,
     SPREADING_EXCHANGE,
@@ -15,7 +13,6 @@ from dlx_router.config.findings import (
     Severity,
     shown,
 )
-from dlx_router.config.units import duration_text
 from dlx_router.core.policy import Effective
 from dlx_router.core.template import Template
 
@@ -24,7 +21,6 @@ KEY: Final = "dead-letter-routing-key"
 REWRITE: Final = "dead-letter-routing-key-rewrite"
 PREFIX: Final = "dead-letter-queue-prefix"
 SUFFIX: Final = "dead-letter-queue-suffix"
-CAP: Final = "max-redelivery-delay"
 DELAY: Final = "redelivery-delay"
 # The exchanges that every broker has whose bindings are not chosen by key; of others only a broker knows the type.
 _SPREADING: Final = {"amq.fanout": "fanout", "amq.headers": "headers", "amq.match": "headers"}
@@ -33,7 +29,6 @@ _BACKOFF: Final = ("redelivery-delay-multiplier", "redelivery-collision-avoidanc
 
 def of_effective(policy: Effective) -> Iterator[Finding]:
     """The findings, each at the line of a key that causes it."""
-    yield from _waits(policy)
     yield from _order(policy)
     if not policy.discard:
         yield from _target(policy)
@@ -58,17 +53,6 @@ def without_effect(policy: Effective) -> Iterator[tuple[str, str]]:
         yield REWRITE, f"has no effect beside {KEY}; keep one of them"
 
 
-def _waits(policy: Effective) -> Iterator[Finding]:
-    if CAP in policy.settings and policy.cap_ms < policy.delay_ms:
-        cap, delay = duration_text(policy.cap_ms), duration_text(policy.delay_ms)
-        yield _warning(
-            policy,
-            CAP,
-            CAP_BELOW_BASE,
-            f"{CAP} {cap} is below {DELAY} {delay}, so every wait is {cap}; raise the cap or lower the delay",
-        )
-
-
 def _order(policy: Effective) -> Iterator[Finding]:
     """What would let one letter of a fifo queue overtake another."""
     if not policy.fifo:
@@ -87,7 +71,7 @@ def _target(policy: Effective) -> Iterator[Finding]:
             yield _error(
                 policy,
                 key,
-                NAMELESS_QUEUE,
+                BACK_TO_WORK,
                 f"{PREFIX} and {SUFFIX} are both empty: the dead-letter queue would be the work queue itself; "
                 f"write one of them",
             )
@@ -160,13 +144,5 @@ def _spread(policy: Effective) -> Iterator[Finding]:
 
 
 def _error(policy: Effective, key: str, code: str, message: str) -> Finding:
-    return _finding(policy, key, code, Severity.ERROR, message)
-
-
-def _warning(policy: Effective, key: str, code: str, message: str) -> Finding:
-    return _finding(policy, key, code, Severity.WARNING, message)
-
-
-def _finding(policy: Effective, key: str, code: str, severity: Severity, message: str) -> Finding:
     source = policy.settings[key].source
-    return Finding(source.file, source.line, code, severity, message)
+    return Finding(source.file, source.line, code, Severity.ERROR, message)

@@ -12,7 +12,6 @@ from typing import Final
 from dlx_router.config.findings import (
     AMBIGUOUS,
     CHAIN,
-    FIFO_MIXED,
     UNREACHABLE,
     VHOST_NOT_SERVED,
     WITHOUT_EFFECT,
@@ -21,7 +20,7 @@ from dlx_router.config.findings import (
     shown,
 )
 from dlx_router.config.language.keys import REASONS
-from dlx_router.config.lint.key_conflicts import of_effective, without_effect
+from dlx_router.config.lint.key_conflicts import KEY, of_effective, without_effect
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, Policy, PolicySet, Selector, SelectorKind, Setting, Source
 from dlx_router.core.target import dead_letter_queue
@@ -46,8 +45,6 @@ def findings_of(policies: PolicySet) -> list[Finding]:
     for effective in effectives:
         findings.update(of_effective(effective))
     findings.update(_chained(policies))
-    for policy in policies.policies:
-        findings.update(_mixed(policy))
     return sorted(findings.union(_without_effect(effectives), _ambiguous(policies.policies)))
 
 
@@ -128,16 +125,37 @@ def _leads_to(policies: PolicySet, policy: Policy, source: Policy) -> bool:
 def _grave_in(policies: PolicySet, policy: Policy, vhost: str | None) -> str | None:
     queue = policy.selector.text
     effective = policies.resolve(vhost=vhost or "/", queue=queue, reason=REASONS[0], queue_type=policy.queue_type)
-    return _grave(effective, queue)
+    return _target(effective, queue)
 
 
-def _grave(policy: Effective | None, queue: str) -> str | None:
+def _target(policy: Effective | None, queue: str) -> str | None:
+    """The queue that surely gets the dead letters of `queue`, where the policies alone tell it."""
     if policy is None or policy.discard:
         return None
     if policy.auto_create:
         return dead_letter_queue(policy, queue)
-    parts = policy.routing_key.parts if policy.routing_key is not None and not policy.dead_letter_exchange else ()
-    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
+    if policy.dead_letter_exchange or policy.routing_key is None:
+        return None
+    parts = policy.routing_key.parts
+    if any(isinstance(part, tuple) and part != ("value", "queue") for part in parts):
+        return None
+    return "".join(part if isinstance(part, str) else queue for part in parts)
+
+
+def written_targets(policies: PolicySet) -> dict[str, str]:
+    """The queues that surely get dead letters, by names that are written → a policy that sends them there."""
+    senders: dict[str, str] = {}
+    for policy in policies.policies:
+        key = policy.definition.get(KEY)
+        if policy.selector.kind is SelectorKind.QUEUE:
+            target = _grave_in(policies, policy, policy.vhost)
+        elif key is not None and all(isinstance(part, str) for part in key.value.parts):
+            target = _target(policies.effective((policy,), REASONS[0]), "")
+        else:
+            continue
+        if target is not None:
+            senders.setdefault(target, policy.name)
+    return senders
 
 
 def _allows_chain(policies: PolicySet, policy: Policy, vhost: str | None) -> bool:
@@ -147,22 +165,6 @@ def _allows_chain(policies: PolicySet, policy: Policy, vhost: str | None) -> boo
     )
     setting = None if effective is None else effective.settings.get("allow-chain")
     return setting is not None and bool(setting.value)
-
-
-def _mixed(policy: Policy) -> Iterator[Finding]:
-    """A queue is in order or it is not, whatever its letters die of."""
-    for reason, overlay in policy.on.items():
-        if "ordering" in overlay and overlay["ordering"].value != _base_order(policy):
-            source = overlay["ordering"].source
-            message = (
-                f"ordering of {reason} differs from that of the queue; write ordering: beside on:, for all reasons"
-            )
-            yield Finding(source.file, source.line, FIFO_MIXED, Severity.ERROR, message)
-
-
-def _base_order(policy: Policy) -> object:
-    setting = policy.definition.get("ordering")
-    return "none" if setting is None else setting.value
 
 
 def _unreachable(policy: Policy, by: Policy) -> Finding:

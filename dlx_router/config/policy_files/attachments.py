@@ -25,8 +25,8 @@ from dlx_router.config.language.queue_selectors import SELECTORS, pattern, queue
 from dlx_router.config.language.shape import Field, Shape
 from dlx_router.config.language.values import rejected, takes, unexpected
 from dlx_router.config.language.yaml_tree import Items, Node, Pairs
-from dlx_router.config.lint.cycles import written_targets
 from dlx_router.config.lint.key_conflicts import beginning
+from dlx_router.config.lint.policy_conflicts import written_targets
 from dlx_router.config.lint.selector_scope import is_about_own, written
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target, limits_of

@@ -18,7 +18,7 @@ from dlx_router.config.findings import (
 )
 from dlx_router.config.language import yaml_tree
 from dlx_router.config.language.regex import search_all
-from dlx_router.config.lint import cycles, policy_conflicts, selector_scope
+from dlx_router.config.lint import policy_conflicts, selector_scope
 from dlx_router.config.policy_files import attachments as attachments_of
 from dlx_router.config.policy_files import delayed_exchanges as delayed_of
 from dlx_router.config.policy_files import document
@@ -99,7 +99,7 @@ def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
             delayed += late
         findings += report.findings
     loaded = ordered(policies, digest.hexdigest(), search_all, names)
-    findings += [*_repeated(policies), *policy_conflicts.findings_of(loaded), *cycles.findings_of(loaded)]
+    findings += [*_repeated(policies), *policy_conflicts.findings_of(loaded)]
     findings += [*attachments_of.findings_of(attachments, loaded, names), *delayed_of.findings_of(delayed, names)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
@@ -110,7 +110,7 @@ def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
 def errors_of(policies: Sequence[Policy], names: Names) -> list[Finding]:
     """For which of their meanings `load_policies` would refuse these policies."""
     loaded = ordered([*policies], "", search_all, names)
-    findings = [*_repeated([*policies]), *policy_conflicts.findings_of(loaded), *cycles.findings_of(loaded)]
+    findings = [*_repeated([*policies]), *policy_conflicts.findings_of(loaded)]
     return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 

@@ -74,6 +74,7 @@ IN_A_DEFINITION = [
         for key in ("max-length: 5", "max-length-bytes: 1KiB", "overflow: drop-head", "delivery-limit: 5", "expires: 1h")
     ),
     ("on: {rejected: {requeue-is-death: true}}", "DLX005", 6, 'beside "on:"'),
+    ("on: {expired: {ordering: fifo}}", "DLX005", 6, 'beside "on:"'),
     ("on: {expired: {trust-timestamp: true}}", "DLX005", 6, 'beside "on:"'),
     ("on:\n        rejected:", "DLX007", 7, "a mapping"),
     ("redelivery-delay: 1s\n      redelivery-delay: 2s", "DLX004", 7, "first in line 6"),
@@ -88,8 +89,8 @@ IN_A_DEFINITION = [
     ("dead-letter-exchange: ''", "DLX105", 6, "work queue"),
     ("dead-letter-exchange: ''\n      dead-letter-routing-key: '{queue}'", "DLX105", 7, "the work queue itself"),
     ("dead-letter-exchange: ''\n      dead-letter-routing-key: '{header:to}'", "DLX114", 7, "allow-queues"),
-    ("dead-letter-queue-prefix: ''", "DLX112", 6, "both empty"),
-    ("on:\n        expired:\n          dead-letter-queue-prefix: ''", "DLX112", 8, "both empty"),
+    ("dead-letter-queue-prefix: ''", "DLX105", 6, "both empty"),
+    ("on:\n        expired:\n          dead-letter-queue-prefix: ''", "DLX105", 8, "both empty"),
     ("outage: 1", "DLX007", 6, "{deaths: 50, within: 10s, probe-every: 5s}"),
     ("outage: {deaths: 50, within: 10s}", "DLX007", 6, "probe-every missing"),
     ("outage: {deaths: 0, within: 10s, probe-every: 5s}", "DLX007", 6, "in 1..100000"),
