@@ -11,8 +11,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from dlx_router.spark import bundle, scratch, worker
-from dlx_router.spark.java import find_java
+from dlx_router.spark import bundle, class_data, scratch, worker
+from dlx_router.spark.java import Java, find_java
 
 LOCAL: Final = "local[*,4]"  # four attempts: with local[2] one closed connection to the broker ends a query
 ALWAYS: Final = {
@@ -25,7 +25,6 @@ ALWAYS: Final = {
 _HERE: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine
@@ -34,7 +33,10 @@ _HERE: Final = {
     ),
 }
 _ONCE: Final = {"spark.speculation": "false"}  # a task of a redrive that is run beside itself sends its letters twice
-_JAVA: Final = "-XX:+UseSerialGC"  # of so small a heap the pauses are short, and it needs less
+_JAVA: Final = "-XX:+UseParallelGC -XX:ParallelGCThreads=2"
+_SHORT: Final = "-XX:TieredStopAtLevel=1"  # the second compiler does not earn back what it takes in a minute
+SMALL: Final = "1g"  # heap of sessions whose tasks are Python's
+LARGE: Final = "1500m"  # of those that shuffle
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit alone
 
 
@@ -44,22 +46,27 @@ def build_session(
     master: str | None = None,
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
+    heap: str = SMALL,
+    is_short: bool = True,
 ) -> SparkSession:
     """The session, ready for every job of ours; that of this process where there is one.
 
     `remote`: a Spark Connect server (sc://host:15002). `master`: a cluster (spark://host:7077). Neither: SPARK_REMOTE,
     or what spark-submit says, or this machine. `conf` wins over our settings. Raises JavaMissing where Spark would run
-    here and cannot.
+    here and cannot. `heap`, `is_short`: of Java on this machine; short is what ends within minutes.
     """
     remote = remote or (None if master else os.environ.get("SPARK_REMOTE"))
     if remote:
         return _remote(app, remote, {**ALWAYS, **(conf or {})})
     if is_submitted():
         return _ready(_built(SparkSession.Builder().appName(app), {**ALWAYS, **_ONCE, **(conf or {})}))
-    _prepare_environment(is_local=(master or LOCAL).startswith("local"))
-    local = _HERE if (master or LOCAL).startswith("local") else {}
+    java = find_java()
+    is_local = (master or LOCAL).startswith("local")
+    _prepare_environment(java, is_local=is_local)
+    local = _HERE | {"spark.driver.memory": heap} if is_local else {}
     builder = SparkSession.Builder().appName(app).master(master or LOCAL)
-    conf = {**ALWAYS, **_ONCE, **local, **_aside(_JAVA if local else ""), **(conf or {})}
+    how = " ".join([_JAVA, *([_SHORT] if is_short else []), class_data.options(java)]) if is_local else ""
+    conf = {**ALWAYS, **_ONCE, **local, **_aside(how), **(conf or {})}
     return _ready(_built(builder, conf), ship=bool(master) and not local)
 
 
@@ -68,9 +75,9 @@ def is_submitted() -> bool:
     return _SUBMITTED in os.environ
 
 
-def _prepare_environment(*, is_local: bool) -> None:
+def _prepare_environment(java: Java, *, is_local: bool) -> None:
     """What Spark reads from the environment when it starts its JVM and workers."""
-    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["JAVA_HOME"] = str(java.home)
     if is_local:  # else PATH's python3 runs the workers, which may lack pyarrow or this package
         os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = worker.python(), sys.executable
         paths = [path for path in (bundle.root(), os.environ.get("PYTHONPATH", "")) if path]

@@ -31,8 +31,7 @@ SMALL = {  # to compile code for a thousand rows takes longer than to go through
     "spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false", "spark.log.level": "ERROR",
 }  # fmt: skip
-# The second compiler never earns back what it takes in the minutes that a session of tests lives.
-JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+JVM = "-XX:ReservedCodeCacheSize=240m"
 
 
 def _missing() -> str:

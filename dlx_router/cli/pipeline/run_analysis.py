@@ -23,7 +23,7 @@ from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, Target, blind
 from dlx_router.spark.redrive.reconcile import reconcile as reconciled
 from dlx_router.spark.redrive.run import Progress, run
 from dlx_router.spark.redrive.way import Way
-from dlx_router.spark.session import build_session
+from dlx_router.spark.session import LARGE, build_session
 
 __all__ = [
     "Choice",
@@ -55,7 +55,7 @@ class Where:
         if reads:
             self._require_folder()
             self._times()
-        session = build_session("dlx-router pipeline", master=self.master, remote=self.remote)
+        session = build_session("dlx-router pipeline", master=self.master, remote=self.remote, heap=LARGE)
         if not self.remote:
             session.sparkContext.setLogLevel("ERROR")  # what matters of Spark's errors comes back as exceptions
         return session

@@ -24,7 +24,8 @@ def run(*, root: Path, start: str, table: str, master: str | None, remote: str |
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda signum, _frame: over.append(signum))
     wants_spark = bool(master or remote or is_submitted())
-    spark = build_session("dlx-router ingest", master=master, remote=remote) if wants_spark else None
+    ends = job.get("every_s") is None
+    spark = build_session("dlx-router ingest", master=master, remote=remote, is_short=ends) if wants_spark else None
     try:
         done = ingest(spark, Ingest(root, start=start, with_delta=table == "delta", **job), lambda: bool(over))
     finally:
