@@ -17,38 +17,37 @@ SCHEMA: Final = json.loads((ROOT / "docs" / "policies.schema.json").read_text(en
 
 KEYS: Final[Mapping[str, str]] = {
     "dead-letter-exchange": "service/test_routing.py::test_a_dead_letter_exchange_of_any_type_routes_by_the_original_key",
-    "dead-letter-routing-key": "service/test_routing.py::test_a_template_makes_the_key",
-    "dead-letter-routing-key-rewrite": "service/test_routing.py::test_the_first_rewrite_that_matches_changes_the_key",
+    "dead-letter-routing-key": "core/test_decision.py::test_headers_of_the_letter_may_stand_in_the_key_and_missing_ones_are_counted",
+    "dead-letter-routing-key-rewrite": "core/test_decision.py::test_a_spent_letter_goes_to_its_target",
     "max-delivery-attempts": "service/test_retry.py::test_n_attempts_are_exactly_n_deliveries",
-    "retry-on": "service/test_retry.py::test_only_reasons_in_retry_on_are_tried_again",
+    "retry-on": "core/test_decision.py::test_only_reasons_in_retry_on_are_tried_again",
     "redelivery-delay": "service/test_retry.py::test_waits_double_up_to_their_cap_and_are_never_early",
     "redelivery-delay-multiplier": "service/test_retry.py::test_waits_double_up_to_their_cap_and_are_never_early",
     "max-redelivery-delay": "service/test_retry.py::test_waits_double_up_to_their_cap_and_are_never_early",
-    "redelivery-collision-avoidance-factor": "service/test_retry.py::test_jitter_varies_waits_within_its_bounds",
-    "auto-create-dead-letter-resources":
-        "service/test_routing.py::test_an_exchange_given_is_made_and_the_queue_bound_by_its_own_name",
+    "redelivery-collision-avoidance-factor": "core/test_decision.py::test_the_draw_moves_the_wait",
+    "auto-create-dead-letter-resources": "core/test_decision.py::test_a_spent_letter_goes_to_its_target",
     "dead-letter-queue-prefix": "service/test_routing.py::test_a_dead_letter_queue_is_made_as_the_policy_says",
     "dead-letter-queue-suffix": "service/test_routing.py::test_a_dead_letter_queue_is_made_as_the_policy_says",
     "dead-letter-queue-type": "service/test_routing.py::test_a_dead_letter_queue_is_made_as_the_policy_says",
     "dead-letter-headers": "service/test_routing.py::test_the_final_copy_carries_the_headers_of_other_systems",
     "max-redrives": "service/test_routing.py::test_redrives_by_hand_start_anew_are_counted_and_end_in_parking",
-    "discard": "service/test_routing.py::test_discarding_drops_counts_and_touches_no_other_reason",
+    "discard": "core/test_decision.py::test_only_discard_drops_and_it_says_so",
     "allow-queues": "core/test_decision.py::test_a_queue_that_a_message_may_name_is_one_of_those_allowed",
-    "never-retry": "service/test_keys.py::test_never_retry",
-    "retry-only": "service/test_keys.py::test_retry_only",
-    "redelivery-max-elapsed": "service/test_keys.py::test_redelivery_max_elapsed",
+    "never-retry": "core/test_further.py",
+    "retry-only": "core/test_further.py",
+    "redelivery-max-elapsed": "core/test_further.py",
     "outage": "service/test_outage.py::test_an_outage_uses_no_attempts",
     "ordering": "service/test_retention.py::test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths",
     "message-ttl": "service/test_relay.py::test_what_waits_longer_than_its_time_dies_expired_and_not_early",
     "max-length": "service/test_relay.py::test_the_oldest_die_where_the_queue_is_too_long_for_its_target",
-    "max-length-bytes": "service/test_relay.py::test_the_length_in_bytes_is_kept",
-    "trust-timestamp": "service/test_relay.py::test_the_age_of_a_trusted_timestamp_counts",
+    "max-length-bytes": "core/test_relaying.py::test_a_policy_sets_the_limits_of_a_queue",
+    "trust-timestamp": "core/test_relaying.py::test_a_policy_sets_the_limits_of_a_queue",
     "dead-letter-queue-ttl": "service/test_retention.py::test_what_leaves_by_retention_is_journalled_first",
     "dead-letter-queue-max-length": "service/test_retention.py::test_what_leaves_by_retention_is_journalled_first",
     "dead-letter-queue-max-length-bytes": "service/test_retention.py::test_what_leaves_by_retention_is_journalled_first",
-    "auto-delete-dead-letter-queue-after": "service/test_keys.py::test_auto_delete_dead_letter_queue_after",
+    "auto-delete-dead-letter-queue-after": "service/dispatch/test_idle_queues.py",
     "allow-chain": "config/lint/test_lint_page.py::test_the_first_example_is_found_and_the_second_is_sound",
-    "alert": "service/test_keys.py::test_alert",
+    "alert": "service/test_alerts.py",
     "journal": "service/test_keys.py::test_a_condition_that_fails_is_false_counted_told_and_costs_no_letter",
     "on": "service/test_routing.py::test_each_reason_has_its_own_target",
     "apply-to": "service/test_keys.py::test_apply_to_means_queues_of_a_type",
@@ -72,7 +71,7 @@ RULES: Final[Mapping[str, str]] = {
     "RabbitMQ: confirmed before removed": "core/test_settlement.py",
     "RabbitMQ: a cycle of expiries is dropped; ours parks":
         "service/test_routing.py::test_a_target_that_expires_back_without_a_rejection_parks_its_letters_as_a_cycle",
-    "RabbitMQ: x-death, newest first": "service/test_history.py::test_a_chain_of_queues_is_told_newest_first",
+    "RabbitMQ: x-death, newest first": "service/test_history.py::test_deaths_of_several_reasons_are_counted_each_and_told_newest_first",
     "RabbitMQ: original-expiration is told": "service/test_history.py::test_the_expiration_by_which_a_letter_died_is_told",
     "Artemis: others flow on while one waits":
         "service/test_retry.py::test_letters_with_short_waits_do_not_stand_behind_those_with_long",
@@ -80,14 +79,14 @@ RULES: Final[Mapping[str, str]] = {
     "Artemis: 5000, x1.5, factor 0.15, max 50000": "core/test_backoff.py::test_the_example_queue_of_artemis",
     "Artemis: 5000, 10000, 15000": "core/test_backoff.py::test_artemis_doubles_five_seconds_up_to_fifteen",
     "Artemis: 875, 1375, 975": "core/test_backoff.py::test_artemis_avoids_collisions",
-    "Artemis: -1 is infinite": "service/test_retry.py::test_minus_one_never_gives_up",
+    "Artemis: -1 is infinite": "core/test_decision.py::test_n_attempts_are_n_deliveries_and_dead_instead_of_the_next",
     "Artemis: a global limit of 3 and -1 for one":
         "config/policy_files/test_policies.py::test_a_global_limit_of_three_attempts_and_none_for_the_hot_queue",
     "Artemis: DLQ.stocks gets the letters of stocks only":
         "core/test_decision.py::test_dead_letter_queues_are_named_after_the_failed_queue",
     "Artemis: dead letters tell where they came from":
         "service/test_routing.py::test_the_final_copy_carries_the_headers_of_other_systems",
-    "Artemis: auto-created, hence auto-deleted": "service/test_keys.py::test_auto_delete_dead_letter_queue_after",
+    "Artemis: auto-created, hence auto-deleted": "service/dispatch/test_idle_queues.py",
     "Yandex: FIFO with FIFO":
         "service/test_retention.py::test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths",
     "Yandex: the message keeps its id":
@@ -96,12 +95,12 @@ RULES: Final[Mapping[str, str]] = {
     "EMQ: a deleted DLQ loses nothing": "service/test_routing.py::test_a_dead_letter_queue_that_is_deleted_is_made_again",
     "EMQ: a source is no other queue's DLQ":
         "config/lint/test_lint_page.py::test_the_first_example_is_found_and_the_second_is_sound",
-    "EMQ: reserved attributes": "service/test_routing.py::test_a_producers_own_value_under_an_alias_is_replaced_and_kept",
+    "EMQ: reserved attributes": "core/test_publication.py::test_what_a_producer_said_under_an_alias_is_kept_once",
     "EMQ: what was sent to a DLQ directly has none of them":
         "core/test_publication.py::test_a_letter_without_a_history_gets_no_aliases",
     "EMQ: deadMessage": "service/test_declared.py::test_a_declared_death_is_a_rejection_with_a_reason_of_its_own",
     "EMQ: each queue of a fan-out counts on its own": "service/test_retry.py::test_a_retry_reaches_only_the_queue_that_failed",
-    "EMQ: alarms": "service/test_keys.py::test_alert",
+    "EMQ: alarms": "service/test_alerts.py",
     "boundary of all: n deliveries, dead instead of n + 1":
         "service/test_retry.py::test_n_attempts_are_exactly_n_deliveries",
 }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.bulk import INBOX, PARKING, record
+from tests.support.bulk import INBOX, PARKING
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
@@ -95,16 +95,6 @@ def test_a_catch_all_policy_with_an_alternate_exchange_is_named_and_nothing_is_c
     assert amqp.depth(elsewhere) == 0
 
 
-@pytest.mark.usefixtures("elsewhere")
-def test_a_policy_that_another_one_shadows_or_that_is_about_other_exchanges_is_none_of_our_business(
-    vhost: Vhost, start_router: Start
-) -> None:
-    with policy(vhost):
-        set_policy(vhost, "shadow", r"^dlx-router\.", {"queue-leader-locator": "client-local"}, priority=1)
-        set_policy(vhost, "others", "^dlx-routers", {"alternate-exchange": "anything"}, priority=2)
-        assert "alternate-exchange" not in start_router(POLICIES).ask("/readyz")[1]
-
-
 @BOTH
 @pytest.mark.parametrize(("name", "kind"), [("return", "direct"), ("release", "fanout"), ("declared", "fanout")])
 @pytest.mark.usefixtures("elsewhere")
@@ -132,18 +122,3 @@ def test_who_deletes_the_exchange_of_an_inbox_is_told_what_is_dropped_meanwhile(
     router = start_router(POLICIES, wait=False, **settings)
     words = f"exchange '{INBOX}' has alternate-exchange 'anything'", "the broker drops what dies"
     eventually(lambda: router.says_ready(503, *words), within=20)
-
-
-def test_an_alternate_exchange_of_a_dead_letter_exchange_is_a_way_that_its_owner_wanted(
-    vhost: Vhost, amqp: Client, elsewhere: str, start_router: Start
-) -> None:
-    """As the broker does with dead letters of its own; a policy means the same as an argument."""
-    amqp.exchange("graves")
-    with policy(vhost, "^graves$"):
-        router = start_router(POLICIES)
-        amqp.queue("shop.a")
-        amqp.publish("dead", key=INBOX, headers=died_at("shop.a"))
-        dead = amqp.take(elsewhere)
-        assert (dead.body, dead.exchange, record(dead)["state"]) == (b"dead", "graves", "dead")
-        assert router.says_ready(200)
-    assert amqp.depth(PARKING) == 0

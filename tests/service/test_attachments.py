@@ -91,19 +91,6 @@ def test_what_the_next_returns_would_delete_is_parked_and_not_given_back(
 
 
 @pytest.mark.usefixtures("newest")
-def test_a_relay_without_the_management_api_works_and_says_what_it_does_not_know(
-    amqp: Client, start_router: Start
-) -> None:
-    amqp.queue("source")
-    amqp.queue("out")
-    amqp.bind("out", "amq.fanout")
-    router = start_router(POLICY + ATTACHMENT["relay"], MANAGEMENT_URL="")
-    amqp.publish("hello", key="source")
-    assert amqp.take("out").body == b"hello"
-    assert "not verified" in reasons(router)
-
-
-@pytest.mark.usefixtures("newest")
 def test_a_relay_whose_exchange_is_missing_leaves_everything_where_it_is(amqp: Client, start_router: Start) -> None:
     amqp.queue("source")
     amqp.publish("hello", key="source")
@@ -116,16 +103,6 @@ def test_a_relay_whose_exchange_is_missing_leaves_everything_where_it_is(amqp: C
     amqp.bind("out", "work")
     assert amqp.take("out", within=20).body == b"hello"
     eventually(lambda: router.ask("/readyz")[0] == 200)
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_relay_is_alone_at_its_source(vhost: Vhost, amqp: Client, start_router: Start) -> None:
-    amqp.queue("source")
-    tag = amqp.channel.basic_consume("source", lambda *_: None)
-    router = start_router(POLICY + ATTACHMENT["relay"], wait=False)
-    eventually(lambda: is_refused(router, "'source'", "must be alone"), within=20)
-    amqp.channel.basic_cancel(tag)
-    router.await_ready()
 
 
 @pytest.mark.usefixtures("newest")
@@ -146,23 +123,6 @@ def test_two_routers_share_the_guard_and_one_of_them_works(
     eventually(lambda: "standing by" not in reasons(other), within=20)
     pour(amqp, "source", ["one more"])
     eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("DLQ.source") == 26)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_queues_are_found_by_pattern_also_those_that_come_later(amqp: Client, start_router: Start) -> None:
-    for queue in ("failed.a", "other.a", "DLQ.failed.b"):
-        amqp.queue(queue)
-        amqp.publish(queue, key=queue)
-    policy = POLICY.replace("max-length: 5", "dead-letter-exchange: amq.fanout")
-    router = start_router(policy + '  - {match: "failed.#"}\n  - {pattern: "^(DLQ|late)"}\n')
-    assert amqp.take(PARKING).body == b"failed.a"
-    amqp.queue("late.a")
-    amqp.publish("late.a", key="late.a")
-    assert amqp.take(PARKING, within=30).body == b"late.a"
-    assert amqp.depth("other.a") == amqp.depth("DLQ.failed.b") == 1
-    amqp.channel.queue_delete("late.a")
-    eventually(lambda: router.ask("/readyz")[0] == 200, within=20)
 
 
 @pytest.mark.usefixtures("newest")

@@ -52,39 +52,6 @@ def test_a_declared_death_is_a_rejection_with_a_reason_of_its_own(scene: Scene) 
     assert dead.headers["sourceTag"] == "t1"
 
 
-def test_attempts_go_on_over_declared_and_native_deaths(scene: Scene) -> None:
-    queue = scene.work("work.b")
-    _declare(scene, "one", _death_header(queue))
-    back = scene.amqp.await_message(queue)
-    assert back.routing_key == "order.new"
-    assert back.headers["CC"] == ["copy"]
-    assert "dlx-death" not in back.headers
-    back.reject()  # a native death between
-    back = scene.amqp.take(queue)
-    assert deaths(back) == [(queue, "rejected", 2)]
-    _declare(scene, "one", _death_header(queue), {"dlx-router": back.headers["dlx-router"]})
-    dead = scene.amqp.take("DLQ.work.b")
-    assert deaths(dead) == [(queue, "rejected", 3)]
-    assert record(dead)["attempts"] == 3
-    assert record(dead)["id"] == record(back)["id"], "the same letter"
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_reason_of_an_application_has_rules_of_its_own(scene: Scene) -> None:
-    queue = scene.work("work.c")
-    _declare(scene, "one", _death_header(queue, reason="card-declined", retry="never"))
-    assert record(scene.amqp.take("cards.work.c"))["reason"] == "application:card-declined"
-
-
-@pytest.mark.parametrize(("asked", "waits"), [(200, 200), (86_400_000, 300), (0, 0)])
-@pytest.mark.usefixtures("newest")
-def test_a_wait_that_is_asked_for_is_kept_up_to_the_cap(scene: Scene, asked: int, waits: int) -> None:
-    queue = scene.work("capped.a")
-    _declare(scene, "one", _death_header(queue, retry_after_ms=asked))
-    fields = record(scene.amqp.take(queue))
-    assert fields["due_ms"] - fields["last_death_ms"] in range(waits, waits + 100)
-
-
 def test_never_is_remembered_while_a_full_target_refuses(scene: Scene) -> None:
     queue = scene.work("work.full")
     scene.amqp.queue("DLQ.work.full", max_length=1, overflow="reject-publish")
@@ -108,13 +75,6 @@ def test_what_stands_in_x_death_is_ignored(scene: Scene) -> None:
     assert dead.headers["x-first-death-queue"] == queue
     _declare(scene, "two", _death_header(queue, retry="never"), {"x-death": "no array at all"})
     assert deaths(scene.amqp.take("DLQ.work.d")) == [(queue, "rejected", 1)]
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_queue_without_a_policy_parks(scene: Scene) -> None:
-    _declare(scene, "one", _death_header("nobody"))
-    fields = record(scene.parked())
-    assert (fields["cause"], fields["failed_queue"], fields["reason"]) == ("no_policy", "nobody", "application:boom")
 
 
 def test_without_a_declaration_the_origin_is_unknown(scene: Scene) -> None:

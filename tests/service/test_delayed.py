@@ -3,13 +3,12 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from signal import SIGHUP
 from typing import Any, Final
 
 import pytest
 
-from tests.support.bulk import every_body, law_holds, record
+from tests.support.bulk import every_body, record
 from tests.support.client import Client, Message
 from tests.support.eventually import eventually
 from tests.support.router import Router
@@ -92,33 +91,11 @@ def test_a_message_comes_as_it_was_published(scene: Scene) -> None:
     assert scene.amqp.take("copied").routing_key == queue
 
 
-def test_the_default_holds_where_no_delay_is_asked_for(scene: Scene, newest: None) -> None:
-    scene.amqp.queue("slow")
-    scene.amqp.bind("slow", "amq.direct", "slow")
-    took_s, got = timed(scene, "slow", None, exchange="slow.delayed")
-    assert took_s >= 0.7
-    assert "x-delay" not in got.headers
-    took_s, _ = timed(scene, "slow", 0, exchange="slow.delayed")
-    assert took_s < LATE_S
-
-
 def test_nobody_waits_behind_a_longer_delay(scene: Scene, newest: None) -> None:
     queue = shop(scene, "order")
     for delay in (1500, 300, 900):
         scene.amqp.publish(str(delay), exchange="shop.delayed", key=queue, headers={"x-delay": delay})
     assert [scene.amqp.take(queue).body for _ in range(3)] == [b"300", b"900", b"1500"]
-
-
-def test_it_is_no_letter_and_still_counted(scene: Scene, newest: None) -> None:
-    queue = shop(scene, "counted")
-    before = {action: scene.settled(action) for action in ("hold", "forward", "park", "retry", "dead_letter")}
-    late = scene.router.metric("release_lateness_seconds_count")
-    timed(scene, queue, 400)
-    eventually(partial(law_holds, scene.router))
-    after = {action: scene.settled(action) - count for action, count in before.items()}
-    assert after == {"hold": 1, "forward": 1, "park": 0, "retry": 0, "dead_letter": 0}
-    assert scene.router.metric("release_lateness_seconds_count") == late + 1
-    assert scene.router.metric("deliveries_total", source="dlx-router.delayed.shop.delayed") >= 1
 
 
 def test_a_message_without_a_route_is_held_and_goes_on_when_there_is_one(scene: Scene) -> None:

@@ -352,15 +352,6 @@ def test_a_letter_of_the_inbox_that_is_over_the_size_that_may_be_published_is_qu
 # -- waits ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_waits_has_no_priority_at_all(amqp: Client, start_router: Start) -> None:
-    start_router(WAITS.replace("redelivery-delay: 1s", "redelivery-delay: 1h"))
-    amqp.queue("work.a", max_priority=10, dead_letter_exchange=INBOX)
-    amqp.publish("one", key="work.a", priority=7)
-    amqp.fail("work.a")
-    eventually(lambda: amqp.exists("dlx-router.delay.3600000"))
-    assert amqp.take("dlx-router.delay.3600000").properties.priority is None
-
-
 # -- what cannot be read or carried -----------------------------------------------------------------------------------
 
 
@@ -385,18 +376,6 @@ def test_a_header_near_a_frame_is_kept_and_stops_nobody(amqp: Client, start_rout
     assert {*kept} <= {*large}
     assert router.ask("/readyz")[0] == 200
     assert "session.ended" not in router.output
-
-
-@pytest.mark.usefixtures("newest")
-def test_normal_work_logs_nothing_per_message(amqp: Client, start_router: Start) -> None:
-    _target(amqp, "first", "arrived")
-    router = start_router(TWO_TARGETS)
-    pour(amqp, dying_queue(amqp, "one.a"), ["first"])
-    take_many(amqp, "arrived", 1)
-    before = len(router.output.splitlines())
-    pour(amqp, "one.a", [str(number) for number in range(500)])
-    take_many(amqp, "arrived", 500)
-    assert len(router.output.splitlines()) <= before + 1
 
 
 # -- the router is killed ---------------------------------------------------------------------------------------------

@@ -88,37 +88,6 @@ def test_what_can_cost_letters_is_named_and_nothing_is_consumed(
     assert amqp.take(PARKING).body == b"waits"
 
 
-@BOTH
-def test_exchanges_of_another_type_are_named_and_nothing_is_consumed(
-    settings: dict[str, str], amqp: Client, start_router: Start
-) -> None:
-    amqp.exchange(INBOX, "direct")
-    router = start_router(POLICIES, wait=False, **settings)
-    eventually(lambda: router.says_ready(503, f"exchange '{INBOX}'", "'direct'", "'fanout'"), within=20)
-    amqp.publish("waits", key=INBOX)
-    assert consistently(lambda: amqp.depth(INBOX) == 1, for_s=1)
-    amqp.channel.exchange_delete(INBOX)
-    router.await_ready(within=30)
-    assert amqp.take(PARKING).body == b"waits"
-
-
-@BOTH
-def test_what_the_router_declared_itself_is_as_it_must_be(
-    settings: dict[str, str], vhost: Vhost, amqp: Client, start_router: Start
-) -> None:
-    router = start_router(POLICIES, **settings)
-    amqp.publish(
-        "one", key=INBOX, headers={"x-death": [{"queue": "work.a", "reason": "rejected", "count": 1, "exchange": "",
-        "routing-keys": ["work.a"]}]}
-    )  # fmt: skip
-    eventually(lambda: amqp.exists("dlx-router.delay.5000"))
-    router.stop()
-    router.start()
-    text = router.ask("/readyz")[1]
-    assert "arguments" not in text
-    assert "declares" not in text
-
-
 def test_a_binding_that_leads_a_letter_to_two_of_our_queues_is_named(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:

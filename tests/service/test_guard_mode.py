@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from tests.support.bulk import pour, record, rests, take_many
-from tests.support.eventually import consistently, eventually
+from tests.support.eventually import eventually
 from tests.support.scene import Scene, deaths
 
 ATTACHED: Final = ("short", "heavy", "aged", "unstamped", "calm")
@@ -39,13 +39,6 @@ def test_the_oldest_die_where_a_queue_is_too_long_and_nothing_is_given_back(scen
     assert not any(message.redelivered for message in left)
 
 
-def test_a_queue_that_is_too_heavy_gets_lighter(scene: Scene) -> None:
-    pour(scene.amqp, "heavy", (f"{n:0100d}" for n in range(30)))
-    eventually(lambda: scene.amqp.depth("heavy") <= 10, within=20)
-    assert scene.amqp.depth("heavy") >= 5
-    take_many(scene.amqp, "heavy", scene.amqp.depth("heavy"))
-
-
 def test_what_is_older_than_its_time_dies_in_its_order_and_not_early(scene: Scene) -> None:
     born = int(time.time())
     pour(scene.amqp, "aged", (str(n) for n in range(20)), timestamp=born)
@@ -57,12 +50,6 @@ def test_what_is_older_than_its_time_dies_in_its_order_and_not_early(scene: Scen
     assert deaths(dead[0]) == [("aged", "expired", 1)]
     rests(scene.router)
     assert scene.amqp.take("aged").body == b"later"
-
-
-def test_without_a_basis_nothing_ever_dies_of_age(scene: Scene) -> None:
-    scene.amqp.publish("no stamp", key="unstamped")
-    consistently(lambda: not scene.amqp.exists("DLQ.unstamped"), for_s=1.5)
-    assert scene.amqp.take("unstamped").body == b"no stamp"
 
 
 def test_a_consumer_of_a_guarded_queue_gets_each_message_once_and_in_order(scene: Scene) -> None:

@@ -1,6 +1,5 @@
 """What AMQP 1.0 and odd tables let in, and the broker refuses from us: the letter passes, and no channel closes."""
 
-import json
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -127,26 +126,6 @@ def test_cc_keys_over_255_bytes_outlive_a_wait(scene: Scene, kind: str) -> None:
         assert (message.headers["CC"], message.routing_key) == (LONG, queue)
     dead = scene.amqp.take(f"DLQ.{queue}")
     assert (dead.body, dead.deaths[0]["routing-keys"], dead.deaths[0]["count"]) == (b"long", [queue, *LONG], 2)
-    passed(scene, before)
-
-
-def test_a_dead_letter_goes_by_a_cc_key_over_255_bytes(scene: Scene) -> None:
-    """Nothing can be bound by such a key, but a pattern can match it."""
-    queue, before = scene.work("topical.long"), closed(scene)
-    scene.amqp.bind(scene.amqp.queue("far"), "amq.topic", "far.#")
-    scene.amqp.publish("long", key=queue, headers={"CC": LONG})
-    scene.amqp.fail(queue)
-    dead = scene.amqp.take("far")
-    assert (dead.headers["CC"], dead.routing_key, dead.deaths[0]["routing-keys"]) == (LONG, queue, [queue, *LONG])
-    passed(scene, before)
-
-
-def test_a_death_with_a_cc_key_over_255_bytes_can_be_declared(scene: Scene) -> None:
-    queue, before = scene.work("waits.declared"), closed(scene)
-    declared = {"queue": queue, "routing_keys": [queue, *LONG[:2]], "reason": "application:odd"}
-    scene.amqp.publish("long", exchange="dlx-router.declared", key="", headers={"dlx-death": json.dumps(declared)})
-    message = scene.amqp.take(queue)
-    assert (message.body, message.headers["CC"], message.routing_key) == (b"long", LONG[:2], queue)
     passed(scene, before)
 
 

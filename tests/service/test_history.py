@@ -1,7 +1,6 @@
 """What a letter tells of its past: x-death, record, identity; the same on all versions, whatever the broker forgets."""
 
 import itertools
-import json
 import struct
 import time
 from itertools import pairwise
@@ -90,40 +89,6 @@ def test_deaths_of_several_reasons_are_counted_each_and_told_newest_first(scene:
     assert last.headers["x-first-death-reason"] == "rejected"
 
 
-def test_native_deaths_in_between_keep_their_counts(scene: Scene) -> None:
-    # round after round: rejected at work, expired at a hop of the application's own, and back to work
-    scene.amqp.queue("hop.round", message_ttl=0, dead_letter_exchange=INBOX)
-    scene.amqp.queue("round.work", dead_letter_exchange="", dead_letter_routing_key="hop.round")
-    scene.amqp.bind("round.work", scene.amqp.exchange("round", "fanout"))
-    scene.amqp.publish("hello", key="round.work")
-    for count in range(4):
-        message = scene.amqp.fail("round.work")
-        assert deaths(message) == (
-            [("hop.round", "expired", count), ("round.work", "rejected", count)] if count else []
-        )
-    message = scene.amqp.take("round.work")
-    assert message.headers["x-first-death-queue"] == "round.work"
-    assert record(message)["redrives"] == 0
-
-
-def test_a_chain_of_queues_is_told_newest_first(scene: Scene) -> None:
-    scene.work("chain.first")
-    scene.work("chain.second", "quorum")
-    scene.work("chain.hop", message_ttl=0)
-    scene.amqp.publish("hello", key="chain.first")
-    for queue in ("chain.first", "chain.first", "chain.second", "chain.second"):
-        scene.amqp.fail(queue)
-    letter = scene.amqp.take("DLQ.chain.hop")
-    assert deaths(letter) == [
-        ("chain.hop", "expired", 1),
-        ("chain.second", "rejected", 2),
-        ("chain.first", "rejected", 2),
-    ]
-    assert letter.headers["x-first-death-queue"] == "chain.first"
-    members = record(letter)
-    assert (members["failed_queue"], members["first"]["queue"], members["attempts"]) == ("chain.hop", "chain.first", 0)
-
-
 def test_own_names_never_appear_in_x_death(scene: Scene) -> None:
     queue = scene.work("waiting.names")
     scene.amqp.publish("hello", key=queue)
@@ -134,61 +99,6 @@ def test_own_names_never_appear_in_x_death(scene: Scene) -> None:
 
 
 # -- the record -------------------------------------------------------------------------------------------------------
-
-
-def test_the_record_of_a_dead_letter_tells_its_whole_story(scene: Scene) -> None:
-    before = time.time()
-    queue = scene.work("twice.record")
-    scene.amqp.bind(queue, scene.amqp.exchange("shop"), "new")
-    scene.amqp.publish("hello", key="new", exchange="shop", headers={"CC": ["copy"]}, message_id="m-1", priority=3)
-    scene.amqp.fail(queue)
-    second = scene.amqp.fail(queue)
-    letter = scene.amqp.take(f"DLQ.{queue}")
-    members = record(letter)
-
-    time_s = int(letter.deaths[0]["time"].timestamp())
-    first_ms, last_ms = members.pop("first_death_ms"), members.pop("last_death_ms")
-    assert int(before) * 1000 <= first_ms <= last_ms <= time.time() * 1000
-    assert (len(members.pop("mac")), len(members.pop("revision"))) == (32, 12)
-    assert members.pop("serial") > 0
-    first = members.pop("first")
-    assert {name: first[name] for name in ("queue", "exchange", "routing_keys")} == {
-        "queue": queue,
-        "exchange": "shop",
-        "routing_keys": ["new", "copy"],
-    }
-    props = members.pop("props")
-    assert props == {"message_id": "m-1", "priority": 3, "delivery_mode": 2, "cc": ["copy"]}
-    assert members == {
-        "v": 1,
-        "id": letter.headers["dlx-router-id"],
-        "state": "dead",
-        "vhost": scene.vhost.name,
-        "failed_queue": queue,
-        "attempts": 2,
-        "redrives": 0,
-        "tries": 0,
-        "reason": "rejected",
-        "cause": "attempts_spent",
-        "policy": "twice",
-        "deaths": [[queue, "rejected", 2, time_s, "shop", ["new", "copy"]]],
-        "digest": {"crc32": 0x3610A686, "size": 5},
-    }
-    assert record(second)["state"] == "retrying"
-    assert record(second)["id"] == members["id"]
-    assert len(second.headers["dlx-router"]) <= 1024
-
-
-def test_the_record_is_compact_json_in_a_long_string_and_the_publish_number_a_long(scene: Scene) -> None:
-    queue = scene.work("once.compact")
-    scene.amqp.publish("hello", key=queue)
-    scene.amqp.fail(queue)
-    eventually(lambda: scene.amqp.exists(f"DLQ.{queue}"))
-    with RawClient(scene.vhost.amqp_url) as raw:
-        table = fields(_raw(raw, f"DLQ.{queue}").headers)
-    text = table["dlx-router"][5:]
-    assert (table["dlx-router"][:1], table["dlx-router-id"][:1], table["dlx-router-pub"][:1]) == (b"S", b"S", b"l")
-    assert text == json.dumps(json.loads(text), separators=(",", ":")).encode()
 
 
 def test_one_id_over_all_tries_and_another_for_another_message(scene: Scene) -> None:
@@ -279,18 +189,6 @@ def test_every_header_type_survives_to_the_byte(scene: Scene, policy: str) -> No
         eventually(lambda: scene.amqp.exists(f"DLQ.{queue}"))
         table = fields(_raw(raw, f"DLQ.{queue}").headers)
     assert {name: table.get(name) for name in TYPES} == TYPES
-
-
-def test_the_count_of_a_death_stays_a_signed_64_bit_number(scene: Scene) -> None:
-    queue = scene.work("waiting.count")
-    scene.amqp.publish("hello", key=queue)
-    with RawClient(scene.vhost.amqp_url) as raw:
-        _raw(raw, queue, fail=True)
-        copies = [_raw(raw, queue, fail=True), _raw(raw, queue, fail=True)]
-        eventually(lambda: scene.amqp.exists(f"DLQ.{queue}"))
-        copies.append(_raw(raw, f"DLQ.{queue}"))
-    for count, copy in enumerate(copies, start=1):
-        assert b"\x05countl" + struct.pack(">q", count) in fields(copy.headers)["x-death"]
 
 
 def test_no_property_is_invented(scene: Scene) -> None:

@@ -57,23 +57,6 @@ def dead(scene: Scene, queue: str) -> str:
     return str(message.headers["dlx-router"]).partition('"cause":"')[2].partition('"')[0]
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"headers": {"x-error-type": "ValidationError"}},
-        {"body": '{"order":{"total":1000.5}}', "content_type": "application/json"},
-        {"headers": {"x-number": 4}},
-    ],
-    ids=["header", "body", "number"],
-)
-@pytest.mark.usefixtures("newest")
-def test_never_retry(scene: Scene, how: dict[str, object]) -> None:
-    scene.work("never")
-    scene.amqp.publish(**({"body": "x", "key": "never"} | how))  # type: ignore[arg-type]  # as publish has them
-    scene.amqp.fail("never")
-    assert dead(scene, "never") == "never_retry"
-
-
 @pytest.mark.usefixtures("newest")
 def test_a_condition_that_fails_is_false_counted_told_and_costs_no_letter(scene: Scene) -> None:
     scene.work("never")
@@ -94,49 +77,6 @@ def test_a_condition_that_fails_is_false_counted_told_and_costs_no_letter(scene:
     assert retries[-1]["headers"]["x-number"] == '"secret-number"'
 
 
-@pytest.mark.usefixtures("newest")
-def test_retry_only(scene: Scene) -> None:
-    scene.work("only")
-    scene.amqp.publish("a", key="only", headers={"x-try": "please"})
-    scene.amqp.fail("only")
-    assert scene.amqp.take("only").body == b"a"
-    scene.amqp.publish("b", key="only")
-    scene.amqp.fail("only")
-    assert dead(scene, "only") == "never_retry"
-
-
-@pytest.mark.usefixtures("newest")
-def test_redelivery_max_elapsed(scene: Scene) -> None:
-    """However slow all is: a retry that ends in time is made, and the first that would not is not."""
-    scene.work("elapsed")
-    scene.amqp.publish("a", key="elapsed")
-    failed = 0
-
-    def died() -> bool:
-        nonlocal failed
-        if (message := scene.amqp.get("elapsed")) is not None:
-            message.reject()
-            failed += 1
-        return scene.amqp.exists("DLQ.elapsed") and scene.amqp.depth("DLQ.elapsed") == 1
-
-    eventually(died, within=30)
-    assert dead(scene, "elapsed") == "max_elapsed"
-    entries = [event for event in events(scene.vhost.amqp_url) if event["failed_queue"] == "elapsed"]
-    *retried, last = [event for event in entries if event["kind"] != "released"]
-    assert {event["kind"] for event in retried} == {"retried"}
-    assert all(event["due_ms"] <= event["first_death_ms"] + 4000 for event in retried)
-    assert (last["kind"], last["cause"]) == ("dead_lettered", "max_elapsed")
-    assert last["ts_ms"] + 800 > last["first_death_ms"] + 4000
-    assert len(retried) == failed - 1 <= 5
-    assert retried
-
-
-@pytest.mark.usefixtures("newest")
-def test_alert(scene: Scene) -> None:
-    for kind, value in (("depth", 100), ("oldest", 3600), ("rate", 0.5)):
-        assert scene.router.metric("policy_threshold", policy="watched", kind=kind) == value
-
-
 def test_apply_to_means_queues_of_a_type(scene: Scene) -> None:
     scene.work("typed.q", "quorum")
     scene.work("typed.c", "classic")
@@ -154,15 +94,3 @@ def test_apply_to_means_queues_of_a_type(scene: Scene) -> None:
             return failed == tries
 
         eventually(once, within=40)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_auto_delete_dead_letter_queue_after(scene: Scene) -> None:
-    scene.work("passing")
-    for _ in range(2):  # the second time it is made anew
-        scene.amqp.publish("a", key="passing")
-        scene.amqp.fail("passing")
-        eventually(lambda: scene.amqp.exists("DLQ.passing"), within=20)
-        assert dead(scene, "passing") == "attempts_spent"
-        eventually(lambda: not scene.amqp.exists("DLQ.passing"), within=40)

@@ -30,7 +30,6 @@ from tests.support.worker import NAMES, Session, Taken, place
 
 PACKAGE: Final = Path(dlx_router.__file__).parent
 RSS_MIB: Final = 200
-HOSTILE: Final = 20_000
 LOT: Final = 100
 POLICIES: Final = """
 version: 1
@@ -260,9 +259,3 @@ def _flooded(amqp: Client, router: Router, count: int) -> None:
 @pytest.mark.usefixtures("newest")
 def test_a_flood_of_letters_that_have_nothing_in_common(amqp: Client, start_router: Callable[..., Router]) -> None:
     _flooded(amqp, _prepared(amqp, start_router), 1500)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_a_long_flood_of_letters_that_have_nothing_in_common(amqp: Client, start_router: Callable[..., Router]) -> None:
-    _flooded(amqp, _prepared(amqp, start_router), HOSTILE)

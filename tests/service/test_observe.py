@@ -1,6 +1,5 @@
 """`run --observe`, beside production: what would be done stands in the journal, and nobody's queue is touched."""
 
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -111,43 +110,3 @@ def test_what_waits_in_the_inbox_is_seen_and_stays(
     real = {event["failed_queue"]: event for event in everything if "observed" not in event}
     assert set(real) == {"work.a", "other"}
     assert len({event["event_id"] for event in everything}) == 4, "what was done is not taken for a repetition"
-
-
-def test_a_queue_that_does_not_last_has_the_dead_letter_queue_that_it_would_have_had(
-    vhost: Vhost, amqp: Client, start_router: Start, events: Callable[[int], list[dict[str, Any]]]
-) -> None:
-    policies = POLICIES.replace("max-delivery-attempts: 2, redelivery-delay: 5s", "retry-on: []")
-    start_router(policies, "--observe")
-    amqp.queue("work.stays", dead_letter_exchange=INBOX)
-    passing = amqp.channel.queue_declare(
-        "work.passes", exclusive=True, arguments={"x-dead-letter-exchange": INBOX}
-    ).method.queue
-    amqp.queue("work.gone", dead_letter_exchange=INBOX)
-    for queue in ("work.stays", "work.gone"):
-        for _ in range(3):  # the second goes the short way
-            amqp.publish("one", key=queue)
-            amqp.fail(queue)
-        if queue == "work.gone":
-            amqp.channel.queue_delete(queue)
-    amqp.publish("one", key=passing)
-    amqp.fail(passing)
-    everything = events(7)
-    targets = {
-        event["failed_queue"]: event["target"]["routing_key"]
-        for event in everything
-        if event["failed_queue"] != "work.gone"
-    }
-    assert targets == {"work.stays": "DLQ.work.stays", "work.passes": "DLQ.transient"}
-    assert all(event["kind"] == "dead_lettered" for event in everything)
-    assert not [name for name in vhost.queues() if name.startswith("DLQ.")], "nothing is made"
-
-
-def test_declared_deaths_are_seen(
-    amqp: Client, start_router: Start, events: Callable[[int], list[dict[str, Any]]]
-) -> None:
-    start_router(POLICIES, "--observe")
-    declaration = {"queue": "work.a", "exchange": "", "routing_keys": ["work.a"], "reason": "boom", "retry": "never"}
-    amqp.publish("one", key="work.a", exchange="dlx-router.declared", headers={"dlx-death": json.dumps(declaration)})
-    (event,) = events(1)
-    assert (event["kind"], event["reason"], event["cause"]) == ("dead_lettered", "application:boom", "never_retry")
-    assert amqp.depth(INBOX) == 1

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from signal import SIGINT, SIGTERM
+from signal import SIGTERM
 from threading import Thread
 from typing import Final
 from urllib.parse import urlsplit
@@ -95,14 +95,6 @@ def test_sigterm_finishes_what_is_in_flight_and_ends_with_0(amqp: Client, start_
     assert len(arrived | left) == 3000
 
 
-@pytest.mark.usefixtures("newest")
-def test_sigint_ends_with_130(start_router: Start) -> None:
-    router = start_router(POLICY)
-    router.signal(SIGINT)
-    eventually(lambda: not router.running)
-    assert router.exit_code == 130
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_second_signal_forces_the_end_and_loses_nothing(private: Vhost, start_router: Start) -> None:
@@ -121,13 +113,6 @@ def test_a_second_signal_forces_the_end_and_loses_nothing(private: Vhost, start_
     with Client(private.amqp_url) as amqp:
         router.start()
         assert every_body(amqp, "arrived", 100) == {str(number) for number in range(100)}
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_router_that_waits_for_its_broker_can_be_stopped(start_router: Start) -> None:
-    router = start_router(POLICY, wait=False, AMQP_URL=f"amqp://guest:guest@127.0.0.1:{brokers.free_port()}/%2F")
-    eventually(lambda: router.ask("/readyz")[0] == 503)
-    assert router.stop(within=5) == 0
 
 
 # -- the broker -------------------------------------------------------------------------------------------------------
@@ -278,34 +263,6 @@ def _death(queue: str, reason: str = "expired") -> dict[str, object]:
 # -- settings ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("newest")
-def test_of_several_hosts_one_that_answers_is_found(vhost: Vhost, start_router: Start) -> None:
-    at = vhost.amqp_url.index("@") + 1
-    router = start_router(
-        POLICY, AMQP_URL=f"{vhost.amqp_url[:at]}127.0.0.1:{brokers.free_port()},{vhost.amqp_url[at:]}"
-    )
-    assert router.metric("broker_connected", vhost=vhost.name) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_a_catch_all_policy_on_own_queues_is_named_and_nothing_is_consumed(
-    amqp: Client, vhost: Vhost, start_router: Start
-) -> None:
-    _scene(amqp)
-    vhost.policy("short", ".*", {"max-length": 5})
-    router = start_router(POLICY, wait=False)
-    eventually(lambda: "short" in router.ask("/readyz")[1])
-    status, text = router.ask("/readyz")
-    assert status == 503
-    assert INBOX in text
-    amqp.publish("waits", key=INBOX, headers=_death("work.a", "rejected"))
-    assert consistently(lambda: amqp.depth(INBOX) == 1)
-    vhost.api.delete(f"policies/{vhost.quoted}/short").raise_for_status()
-    router.await_ready(within=30)
-    assert amqp.take("arrived").body == b"waits"
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_catch_all_policy_that_comes_later_stops_the_router_within_a_minute(
@@ -321,12 +278,6 @@ def test_a_catch_all_policy_that_comes_later_stops_the_router_within_a_minute(
 
 
 @pytest.mark.usefixtures("newest")
-def test_without_the_management_api_readiness_says_that_policies_are_not_verified(start_router: Start) -> None:
-    router = start_router(POLICY, MANAGEMENT_URL="")
-    assert "not verified" in router.ask("/readyz")[1]
-
-
-@pytest.mark.usefixtures("newest")
 def test_all_vhosts_are_waited_for_until_the_management_api_tells_them(start_router: Start) -> None:
     port = brokers.free_port()
     router = start_router(POLICY, wait=False, VHOSTS="*", MANAGEMENT_URL=f"http://u:Pr1vate@127.0.0.1:{port}")
@@ -337,37 +288,6 @@ def test_all_vhosts_are_waited_for_until_the_management_api_tells_them(start_rou
 
 
 # -- what waits --------------------------------------------------------------------------------------------------------
-
-
-SLOW: Final = """
-version: 1
-policies:
-  - name: slow
-    match: "work.#"
-    definition: {redelivery-delay: 1m, dead-letter-queue-type: classic, on: {expired: {retry-on: []}}}
-"""
-
-
-def _gauge(router: Router, name: str, **labels: str) -> float | None:
-    """The sample of exactly these labels, or None where there is none."""
-    return router.metrics().get((f"dlx_router_{name}", frozenset(labels.items())))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_a_management_password_that_is_renewed_in_its_file_is_used(
-    amqp: Client, vhost: Vhost, start_router: Start, tmp_path: Path
-) -> None:
-    secret = tmp_path / "management-url"
-    secret.write_text(vhost.management_url.replace("guest:guest", "guest:0utdated"), encoding="utf-8")
-    router = start_router(SLOW, MANAGEMENT_URL="", MANAGEMENT_URL_FILE=str(secret))
-    assert "401" in router.ask("/readyz")[1]
-    dying_queue(amqp, "work.a")
-    amqp.publish("old", key="work.a", timestamp=1_700_000_000)
-    secret.write_text(vhost.management_url, encoding="utf-8")
-    oldest = partial(_gauge, router, "oldest_letter_timestamp_seconds", queue="DLQ.work.a")
-    eventually(lambda: oldest() == 1_700_000_000, within=40, every=0.2)
-    assert "0utdated" not in router.output
 
 
 # -- replicas ---------------------------------------------------------------------------------------------------------

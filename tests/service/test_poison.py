@@ -1,6 +1,5 @@
 """Letters that nobody foresaw, and ends at the wrong moment: one letter pays at most, its neighbours nothing."""
 
-import json
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -61,22 +60,6 @@ def test_a_history_that_nobody_can_write_again_stops_nobody(amqp: Client, start_
     assert "session.ended" not in router.output
 
 
-def test_a_first_key_over_255_bytes_is_kept_in_the_history_and_the_letter_comes_back(
-    amqp: Client, start_router: Start
-) -> None:
-    """MQTT's topic is one. Nobody can publish by it: the retry has its queue's name as its key."""
-    amqp.queue("old.failed")
-    amqp.queue("work.a", dead_letter_exchange=INBOX)
-    keys = ["k" * 300, "copy"]
-    amqp.publish("odd", key="old.failed", headers={"x-death": [told(**{"routing-keys": keys})]})
-    start_router(POLICIES.replace("redelivery-delay: 5s", "redelivery-delay: 200ms"))
-    for _ in range(2):
-        back = amqp.fail("work.a")
-        assert (back.body, back.exchange, back.routing_key, "CC" in back.headers) == (b"odd", "", "work.a", False)
-    dead = amqp.take("DLQ.work.a")
-    assert (dead.deaths[0]["routing-keys"], dead.deaths[0]["count"]) == (keys, 3)
-
-
 def test_a_letter_that_cannot_be_written_costs_its_neighbours_no_returns(
     amqp: Client, vhost: Vhost, tmp_path: Path
 ) -> None:
@@ -94,22 +77,6 @@ def test_a_letter_that_cannot_be_written_costs_its_neighbours_no_returns(
         assert router.metric("given_back_total") == 0
     finally:
         router.close()
-
-
-@pytest.mark.parametrize("member", ["queue", "exchange", "routing_keys"])
-def test_a_declared_death_with_half_a_character_is_quarantined(amqp: Client, start_router: Start, member: str) -> None:
-    router = start_router(PLAIN)
-    declaration: dict[str, Any] = {
-        "queue": "work.a",
-        "exchange": "",
-        "routing_keys": ["work.a"],
-        "reason": "application",
-    }
-    declaration[member] = ["\ud83d"] if member == "routing_keys" else "\ud83d"
-    amqp.publish("odd", key="", exchange="dlx-router.declared", headers={"dlx-death": json.dumps(declaration)})
-    assert amqp.take(QUARANTINE).body == b"odd"
-    rests(router)
-    assert "session.ended" not in router.output
 
 
 # -- what is larger than we may publish -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.support.bulk import bodies, pour, record, take_many
+from tests.support.bulk import pour, record, take_many
 from tests.support.client import Refused
 from tests.support.eventually import eventually
 from tests.support.scene import Scene, deaths
@@ -117,20 +117,6 @@ def test_what_waits_longer_than_its_time_dies_expired_and_not_early(scene: Scene
     assert "original-expiration" not in letter.deaths[0]
 
 
-def test_the_age_of_a_trusted_timestamp_counts(scene: Scene) -> None:
-    full(scene, "aged.out")
-    scene.amqp.publish("stamped", key="aged.in", timestamp=int(time.time()) - 60)
-    assert scene.amqp.take("DLQ.aged.in", within=20).body == b"stamped"
-
-
-def test_a_message_s_own_expiration_ends_it_here_too(scene: Scene) -> None:
-    full(scene, "own.out")
-    scene.amqp.publish("brief", key="own.in", expiration="300")
-    letter = scene.amqp.take("DLQ.own.in")
-    assert letter.deaths[0]["original-expiration"] == "300"
-    assert letter.properties.expiration is None
-
-
 def test_a_message_without_a_route_waits_and_goes_on_when_there_is_one(scene: Scene) -> None:
     scene.amqp.publish("hello", key="lost.in", headers={"a": 1}, expiration="600000", priority=2)
     eventually(lambda: scene.settled("hold") >= 1)
@@ -140,13 +126,6 @@ def test_a_message_without_a_route_waits_and_goes_on_when_there_is_one(scene: Sc
     assert (got.body, got.routing_key) == (b"hello", "lost.in")
     assert set(got.headers) == {"a", "dlx-router-pub"}
     assert (got.properties.expiration, got.properties.priority) == ("600000", 2)
-
-
-def test_the_length_in_bytes_is_kept(scene: Scene) -> None:
-    full(scene, "bytes.out")
-    pour(scene.amqp, "bytes.in", (f"{n:0100d}" for n in range(30)))
-    eventually(lambda: scene.amqp.exists("DLQ.bytes.in") and scene.amqp.depth("DLQ.bytes.in") == 20)
-    assert bodies(take_many(scene.amqp, "DLQ.bytes.in", 20)) == [f"{n:0100d}" for n in range(20)]
 
 
 def test_the_order_is_kept_although_the_target_refuses(scene: Scene) -> None:

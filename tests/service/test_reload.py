@@ -221,9 +221,3 @@ def _reload_one_of_many(router: Router, number: int) -> None:
 
 def test_many_reloads_under_load_lose_nothing_and_reconnect_never(vhost: Vhost, start_router: Start) -> None:
     _many_reloads(vhost, start_router(_policy("OLD")), rounds=20, rate=500, every_s=0)
-
-
-@pytest.mark.measure
-@pytest.mark.timeout(400)
-def test_a_hundred_reloads_in_a_minute_at_5000_letters_a_second(vhost: Vhost, start_router: Start) -> None:
-    _many_reloads(vhost, start_router(_policy("OLD")), rounds=100, rate=5000, every_s=0.6)

@@ -85,38 +85,6 @@ def test_n_attempts_are_exactly_n_deliveries(scene: Scene, kind: str, policy: st
     assert consistently(lambda: scene.amqp.depth(queue) == 0, 0.2)
 
 
-def test_minus_one_never_gives_up(scene: Scene) -> None:
-    queue = scene.work("endless.a")
-    scene.amqp.publish("hello", key=queue)
-    for count in range(25):
-        assert deaths(scene.amqp.fail(queue)) == ([(queue, "rejected", count)] if count else [])
-    scene.amqp.take(queue)
-    assert not scene.amqp.exists(f"DLQ.{queue}")
-
-
-def test_without_a_delay_a_letter_comes_back_at_once(scene: Scene) -> None:
-    queue = scene.work("three.at-once")
-    scene.amqp.publish("hello", key=queue)
-    scene.amqp.fail(queue)
-    scene.amqp.take(queue, within=2)
-
-
-def test_a_letter_that_succeeds_at_last_leaves_nothing_behind(scene: Scene) -> None:
-    queue = scene.work("three.succeeds")
-    scene.amqp.publish("hello", key=queue)
-    scene.amqp.fail(queue)
-    scene.amqp.take(queue)
-    assert consistently(lambda: scene.amqp.depth(queue) == 0 and not scene.amqp.exists(f"DLQ.{queue}"), 0.2)
-
-
-def test_only_reasons_in_retry_on_are_tried_again(scene: Scene) -> None:
-    queue = scene.work("three.expires")
-    scene.amqp.publish("hello", key=queue, expiration="1")
-    letter = scene.amqp.take(f"DLQ.{queue}")
-    assert (record(letter)["reason"], record(letter)["cause"]) == ("expired", "never_retry")
-    assert (deaths(letter), record(letter)["attempts"]) == ([(queue, "expired", 1)], 0)
-
-
 # -- delivery limits --------------------------------------------------------------------------------------------------
 
 
@@ -208,24 +176,6 @@ def test_waits_double_up_to_their_cap_and_are_never_early(scene: Scene, kind: st
         assert least - 0.002 <= wait < least + 3, f"{waits}: the clocks are in milliseconds"
 
 
-def test_jitter_varies_waits_within_its_bounds(scene: Scene) -> None:
-    queue, count = scene.work("jitter.a"), 12
-    for number in range(count):
-        scene.amqp.publish(str(number), key=queue)
-    waiting = [scene.amqp.await_message(queue) for _ in range(count)]  # all at once: none comes back in between
-    failed = {}
-    for message in waiting:
-        failed[message.body] = time.time()
-        message.reject()
-    again = [scene.amqp.await_message(queue) for _ in range(count)]
-    assert {message.body for message in again} == set(failed)
-    waits = [record(message)["due_ms"] / 1000 - failed[message.body] for message in again]
-    assert all(0.2 - 0.05 <= wait <= 0.6 + 3 for wait in waits), waits
-    assert max(waits) - min(waits) > 0.02
-    for message in again:
-        message.ack()
-
-
 def test_letters_with_short_waits_do_not_stand_behind_those_with_long(scene: Scene) -> None:
     slow, quick = scene.work("waits.slow"), scene.work("looks.quick")
     scene.amqp.publish("slow", key=slow)
@@ -308,14 +258,6 @@ def test_a_routing_key_that_looks_like_a_way_back_leads_nobody_astray(scene: Sce
     scene.amqp.fail(queue)
     assert scene.amqp.take(queue).body == b"hello"
     assert scene.amqp.depth(other) == 0
-
-
-@pytest.mark.parametrize("length", [240, 255])
-def test_a_queue_with_a_long_name_gets_its_letters_back(scene: Scene, length: int) -> None:
-    queue = scene.work("two." + "n" * (length - 4))
-    scene.amqp.publish("hello", key=queue)
-    scene.amqp.fail(queue)
-    assert scene.amqp.fail(queue).routing_key == queue
 
 
 def test_an_exclusive_queue_gets_its_letters_back(scene: Scene) -> None:

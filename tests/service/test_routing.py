@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from tests.journal import stream
-from tests.support.bulk import INBOX, PARKING, QUARANTINE, record, rests
+from tests.support.bulk import INBOX, PARKING, record, rests
 from tests.support.client import Client, Message
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
@@ -191,48 +191,6 @@ def test_cc_keys_get_no_copy_where_the_final_key_is_the_policys(scene: Scene, po
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("headers", "tenant"),
-    [({"tenant": "a"}, "a"), ({"tenant": 7}, "7"), ({"tenant": True}, "true"), ({"tenant": ["a"]}, ""), ({}, "")],
-    ids=["text", "number", "boolean", "structure", "missing"],
-)
-@pytest.mark.usefixtures("newest")
-def test_a_template_makes_the_key(scene: Scene, headers: dict[str, Any], tenant: str) -> None:
-    queue = scene.work("template.a")
-    scene.amqp.bind(scene.amqp.queue("end.template"), scene.amqp.exchange("templates", "topic"), "template.a/#")
-    scene.amqp.bind(queue, scene.amqp.exchange("shop"), "new")
-    key = f"template.a/shop/new/rejected/1/{tenant}/{{x}}"
-    scene.amqp.bind("end.template", "templates", key)
-    scene.amqp.publish("hello", key="new", exchange="shop", headers=headers)
-    scene.amqp.fail(queue)
-    assert scene.amqp.take("end.template").routing_key == key
-
-
-@pytest.mark.parametrize(
-    ("key", "final"),
-    [
-        ("order.eu.created", "dead.eu"),
-        ("order.gone", "other.gone"),
-        ("invoice.new", "invoice.new"),
-    ],
-)
-@pytest.mark.usefixtures("newest")
-def test_the_first_rewrite_that_matches_changes_the_key(scene: Scene, key: str, final: str) -> None:
-    queue, end = scene.work(f"rewrite.{final}"), scene.amqp.queue(f"end.rewrite.{final}")
-    scene.amqp.bind(queue, scene.amqp.exchange("shop"), key)
-    scene.amqp.bind(end, scene.amqp.exchange("templates", "topic"), final)
-    scene.amqp.publish("hello", key=key, exchange="shop")
-    scene.amqp.fail(queue)
-    assert scene.amqp.take(end).routing_key == final
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_key_over_255_bytes_parks_its_letter(scene: Scene) -> None:
-    scene.amqp.exchange("templates", "topic")
-    _fail(scene, scene.work("long.a"), headers={"long": "ü" * 128})
-    assert record(scene.parked())["cause"] == "routing_key_too_long"
-
-
 def _expire(client: Client, queue: str) -> None:
     client.publish("hello", key=queue, expiration="1")
 
@@ -302,14 +260,6 @@ def test_a_dead_letter_queue_that_is_deleted_is_made_again(scene: Scene) -> None
         scene.amqp.channel.queue_delete(f"DLQ.{queue}")
 
 
-def test_an_exchange_given_is_made_and_the_queue_bound_by_its_own_name(scene: Scene) -> None:
-    _fail(scene, scene.work("made.a"))
-    letter = scene.amqp.take("DLQ.made.a")
-    assert (letter.exchange, letter.routing_key) == ("made", "DLQ.made.a")
-    made = _declared(scene.vhost, "exchanges", "made")
-    assert (made["type"], made["durable"]) == ("direct", True)
-
-
 @pytest.mark.parametrize("name", ["plain.exclusive", "Q", "n" * 255], ids=["plain", "short", "long"])
 def test_letters_of_exclusive_queues_share_the_transient_dead_letter_queue(scene: Scene, name: str) -> None:
     scene.amqp.channel.queue_declare(name, exclusive=True, arguments={"x-dead-letter-exchange": INBOX})
@@ -318,19 +268,6 @@ def test_letters_of_exclusive_queues_share_the_transient_dead_letter_queue(scene
 
 
 # -- without a way ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_letter_that_no_policy_matches_is_parked(amqp: Client, start_router: Start) -> None:
-    router = start_router('version: 1\npolicies: [{name: other, match: "other", definition: {}}]')
-    amqp.queue("work", dead_letter_exchange=INBOX)
-    amqp.publish("hello", key="work", priority=3, headers={"tenant": "a"})
-    amqp.fail("work")
-    letter = amqp.take(PARKING)
-    fields = record(letter)
-    assert (fields["state"], fields["cause"], fields["failed_queue"]) == ("parked", "no_policy", "work")
-    assert (letter.body, letter.headers["tenant"], deaths(letter)) == (b"hello", "a", [("work", "rejected", 1)])
-    assert eventually(lambda: router.metric("settled_total", action="park") == 1)
 
 
 @pytest.mark.usefixtures("newest")
@@ -406,16 +343,6 @@ def test_a_target_that_expires_back_without_a_rejection_parks_its_letters_as_a_c
     assert (record(letter)["cause"], deaths(letter)) == ("cycle", [(queue, "expired", 2)])
 
 
-@pytest.mark.usefixtures("newest")
-def test_discarding_drops_counts_and_touches_no_other_reason(scene: Scene) -> None:
-    queue, before = scene.work("discarding.a"), scene.settled("discard")
-    _fail(scene, queue)
-    eventually(lambda: scene.settled("discard") == before + 1)
-    scene.amqp.publish("kept", key=queue, expiration="1")
-    assert scene.amqp.take(f"DLQ.{queue}").body == b"kept"
-    assert (scene.amqp.depth(PARKING), scene.amqp.depth(QUARANTINE)) == (0, 0)
-
-
 # -- redrives by hand -------------------------------------------------------------------------------------------------
 
 
@@ -468,22 +395,6 @@ def test_the_final_copy_carries_the_headers_of_other_systems(scene: Scene) -> No
     assert {name: letter.headers.get(name) for name in expected} == expected
     assert abs(letter.headers["deadTimestamp"] - record(letter)["last_death_ms"]) < 1000
     assert not {*expected, "deadTimestamp"} & set(again.headers), "only the final copy"
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_producers_own_value_under_an_alias_is_replaced_and_kept(scene: Scene) -> None:
-    queue = scene.work("aliases.c")
-    _fail(scene, queue, headers={"sourceQueueName": "mine", "sourceTag": 7})
-    scene.amqp.fail(queue)
-    letter = scene.amqp.take(f"DLQ.{queue}")
-    assert letter.headers["sourceQueueName"] == queue
-    assert record(letter)["shadowed"] == {"sourceQueueName": "mine", "sourceTag": "7"}
-    assert "sourceTag" not in letter.headers
-    _redrive(scene.amqp, letter, queue)
-    scene.amqp.fail(queue)
-    scene.amqp.fail(queue)
-    assert record(scene.amqp.take(f"DLQ.{queue}"))["shadowed"] == {"sourceQueueName": "mine", "sourceTag": "7"}
-    assert scene.router.metric("aliases_shadowed_total") == 2
 
 
 # -- several vhosts ---------------------------------------------------------------------------------------------------

@@ -246,20 +246,3 @@ def test_a_collector_that_is_ill_stops_no_letter(
     finally:
         if collectors != "dead":
             ill.close()
-
-
-def test_sigterm_sends_what_waits(
-    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
-    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
-    queue = _work(amqp, "mails.new")
-    router = start_router(POLICIES, TRACES="otlp")
-    amqp.publish("hello", key=queue)
-    _fail(amqp, queue)
-    _dead(amqp, queue)
-    rests(router)
-    assert collector.spans == []
-    assert router.stop() == 0
-    assert _imported(router, "opentelemetry.sdk")
-    assert [span.attributes["dlx_router.action"] for span in collector.processed()] == ["dead_letter"]

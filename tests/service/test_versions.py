@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.bulk import INBOX, QUARANTINE, bodies, law_holds, pour, record, take_many
+from tests.support.bulk import INBOX, bodies, law_holds, pour, record, take_many
 from tests.support.client import Client, Message
 from tests.support.eventually import eventually
 from tests.support.router import Router
@@ -135,17 +135,6 @@ def test_a_waiting_letter_of_the_neighbouring_version_goes_its_way(
     assert (dead.body, record(dead)["attempts"], dead.deaths[0]["count"]) == (b"waits", 2, 2)
     assert record(dead)["id"] == record(back)["id"]
     assert router.metric("settled_total", action="dead_letter") == 1
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_letter_of_a_version_too_new_is_kept_and_not_obeyed(
-    start_router: Callable[..., Router], amqp: Client, key_file: Path
-) -> None:
-    start_router(POLICIES, PROVENANCE_KEY_FILE=str(key_file))
-    release(amqp, waiting(amqp), key_file, v=3)
-    kept = amqp.take(QUARANTINE, within=20)
-    assert (kept.body, record(kept)["v"]) == (b"waits", 3)
-    assert amqp.depth("patient") == 0
 
 
 def waiting(amqp: Client) -> Message:

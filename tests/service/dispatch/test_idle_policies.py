@@ -1,7 +1,6 @@
 """Dead-letter queues that are deleted once they are idle: as the policies in force say, whatever others said before."""
 
-from collections.abc import AsyncIterator, Callable
-from signal import SIGHUP
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
@@ -12,10 +11,7 @@ from dlx_router.service.inflight.in_force import Resolved, Rules
 from dlx_router.service.inflight.routes import Resource, dead_letter_resource
 from tests.broker.scene import NAMES
 from tests.service.dispatch.test_idle_queues import replicas
-from tests.support.bulk import INBOX
 from tests.support.client import Client
-from tests.support.eventually import consistently, eventually
-from tests.support.router import Router
 from tests.support.vhost import Vhost
 
 POLICY: Final = """
@@ -82,20 +78,3 @@ async def test_a_queue_that_no_policy_in_force_wants_deleted_stays(
 ) -> None:
     await provision.prepare([needed(in_force(DELETED))])
     assert not await reaped(provision, amqp, later)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_a_reload_that_takes_the_deletion_away_holds_for_queues_that_are_there(
-    amqp: Client, start_router: Callable[..., Router]
-) -> None:
-    amqp.queue("work", dead_letter_exchange=INBOX)
-    router = start_router(POLICY + "      auto-delete-dead-letter-queue-after: 1s\n")
-    amqp.publish("a", key="work")
-    amqp.fail("work")
-    eventually(lambda: amqp.exists("DLQ.work") and amqp.depth("DLQ.work") == 1)
-    (router.policies / "policies.yaml").write_text(POLICY, encoding="utf-8")
-    router.signal(SIGHUP)
-    eventually(lambda: router.metric("reloads_total", result="success") == 1)
-    amqp.take("DLQ.work")
-    assert consistently(lambda: amqp.exists("DLQ.work"), for_s=7)

@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.topology import Topology
@@ -211,36 +210,3 @@ async def test_a_lock_that_is_lost_is_had_again_with_the_next_letter(vhost: Vhos
                 await asyncio.sleep(0.01)
         await provision.prepare([resource])
         assert amqp.exists(NAMES.in_use(DLQ))
-
-
-async def test_more_queues_than_locks_share_one(vhost: Vhost, amqp: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlx_router.service.dispatch.in_use.MOST", 1)
-    names = [amqp.queue(f"DLQ.{at}") for at in range(3)]
-    async with replicas(vhost, 2) as (replica, other):
-        for name in names:
-            await replica.in_use.hold(name)
-        for name in names:
-            with pytest.raises(Busy):
-                await other.in_use.delete(name)
-            await replica.in_use.release(name)
-        for name in names:
-            await other.in_use.delete(name)
-            assert not amqp.exists(name)
-
-
-async def test_without_rights_nothing_is_deleted_and_letters_go_on(vhost: Vhost, amqp: Client) -> None:
-    async with replicas(vhost, 1) as (replica,):
-
-        class Refusing:
-            blocked, is_open = False, True
-
-            async def open_channel(self, _handler: object) -> int:
-                raise ChannelClosed(403, "ACCESS_REFUSED - configure access to queue")
-
-        locks = InUse(lambda: cast("Any", Refusing()), NAMES, lambda _queue: None)
-        amqp.queue(DLQ)
-        await locks.hold(DLQ)
-        with pytest.raises(Busy):
-            await locks.delete(DLQ)
-        assert amqp.exists(DLQ)
-        assert replica.link.is_open

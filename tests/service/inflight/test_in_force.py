@@ -26,13 +26,5 @@ def test_where_dead_letters_lie_no_policy_for_all_judges_and_what_it_hides_is_hi
     assert RESOLVED.policies_of(queue), "by these it may once have got a dead-letter queue"
 
 
-@pytest.mark.parametrize(("queue", "judge"), [("work", "all"), ("DLQ.named", "named")])
-def test_elsewhere_it_is_the_policy_that_judges(queue: str, judge: str) -> None:
-    policy = RESOLVED.policy_of(queue, "expired")
-    assert policy is not None
-    assert policy.policy == judge
-    assert RESOLVED.disclosing(queue, "expired") is policy
-
-
 def test_of_our_own_queues_nothing_says_anything() -> None:
     assert RESOLVED.disclosing("dlx-router.inbox", "rejected") is None

@@ -11,7 +11,6 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from dlx_router.broker.answers import LinkError
 from dlx_router.broker.management import ManagementError
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import load_policies
@@ -252,21 +251,3 @@ async def test_a_vhost_that_is_made_while_the_router_runs_is_served(vhost: Vhost
             assert await asyncio.to_thread(consistently, both, 1.0), "a list may be a part of all"
     finally:
         other.close()
-
-
-async def test_a_vhost_whose_broker_lets_us_in_is_not_gone(vhost: Vhost, app: App) -> None:
-    """The word of the attempt before held until a session ended, and all that comes before one takes seconds."""
-    runner = app._attendant(vhost.name)
-    runner._attempts.failed(LinkError(f"NOT_ALLOWED - vhost {vhost.name} not found"), 0.0)
-    assert runner.is_gone
-    running = asyncio.create_task(runner.run())
-    try:
-        await soon(lambda: runner.topology)
-        assert not runner._attempts.found_no_vhost
-        await runner.stop(asyncio.get_running_loop().time() + 5)
-        await asyncio.wait([running], timeout=60)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        assert app.management is not None
-        await app.management.close()

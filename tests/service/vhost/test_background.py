@@ -35,17 +35,3 @@ async def test_a_task_that_fails_is_told_counted_noted_and_begun_again() -> None
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_what_ends_the_session_gets_through_and_an_end_is_an_end() -> None:
-    tasks = Background(Metrics(), Readiness())
-
-    async def lost() -> None:
-        raise ConnectionError("gone")
-
-    async def done() -> None:
-        return
-
-    with pytest.raises(ConnectionError):
-        await tasks.keep("survey", lost, passes=(OSError,))
-    await tasks.keep("survey", done)

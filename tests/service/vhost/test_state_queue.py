@@ -85,23 +85,6 @@ def kept(amqp: Client) -> list[bytes]:
     return bodies
 
 
-@pytest.mark.usefixtures("newest")
-def test_junk_before_the_start_goes_to_quarantine_and_the_router_works(
-    start_router: Start, amqp: Client, env: dict[str, str]
-) -> None:
-    declare(start_router, amqp, env)
-    no_key(amqp)
-    for body in JUNK:
-        amqp.publish(body, key=STATE)
-    router = start_router(POLICIES, **env)
-    eventually(lambda: leads(router))
-    eventually(lambda: is_settled(amqp, len(JUNK)))
-    bodies = {amqp.take(QUARANTINE).body for _ in JUNK}
-    assert bodies == {*JUNK}
-    assert router.metric("state_quarantined_total") == len(JUNK)
-    assert "state.quarantined" in router.output
-
-
 def test_junk_while_running_is_moved_and_nothing_is_interrupted(
     start_router: Start, amqp: Client, env: dict[str, str]
 ) -> None:
@@ -138,20 +121,6 @@ def test_a_first_key_that_cannot_be_read_stops_with_a_clear_text_and_stays(
     router = start_router(POLICIES, wait=False, **env)
     eventually(lambda: "a key that this version cannot read" in router.ask("/readyz")[1])
     assert router.ask("/readyz")[0] == 503
-    router.stop()
-    assert kept(amqp)[0] == KEYS[1]
-
-
-@pytest.mark.parametrize("env", ["leads"], indirect=True)
-@pytest.mark.usefixtures("newest")
-def test_a_first_key_that_cannot_be_read_is_no_hindrance_where_the_key_is_in_a_file(
-    start_router: Start, amqp: Client, env: dict[str, str]
-) -> None:
-    declare(start_router, amqp, env)
-    no_key(amqp)
-    amqp.publish(KEYS[1], key=STATE)
-    router = start_router(POLICIES, **env)
-    eventually(lambda: leads(router))
     router.stop()
     assert kept(amqp)[0] == KEYS[1]
 
