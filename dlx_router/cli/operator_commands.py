@@ -74,11 +74,9 @@ def start(  # noqa: PLR0913 - its options
     routing_key: Annotated[str, typer.Option(help="With this key; only with --to-exchange.")] = "",
     limit: Limit = None,
     rate: Rate = 50.0,
-    ramp: Annotated[str, typer.Option(help="Rates before that, 10 s each: 1,10,100.")] = "",
     canary: Annotated[int, typer.Option(help="Send so many first, and watch them.")] = 0,
     watch: Annotated[float, typer.Option(help="Seconds to watch the canary.")] = 60.0,
     max_dead: Annotated[float, typer.Option(help="Stop where more of the canary come back dead, in percent.")] = 0.0,
-    max_target_depth: Annotated[int, typer.Option(help="Stop where a target holds so many messages; 0: no bound.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing moves.")] = False,
     known: Known = False,
     vhost: Vhost = None,
@@ -88,10 +86,6 @@ def start(  # noqa: PLR0913 - its options
     api_url: Url = LOCAL,
 ) -> None:
     """Start a task that sends letters back. Only what was dead before now; stop with pause or cancel."""
-    try:
-        steps = [float(step) for step in ramp.split(",") if step.strip()]
-    except ValueError:
-        raise typer.BadParameter("rates with commas between: 1,10,100", param_hint="--ramp") from None
     if to_queue and to_exchange:
         raise typer.BadParameter("--to-queue or --to-exchange, not both")
     if routing_key and not to_exchange:
@@ -99,7 +93,7 @@ def start(  # noqa: PLR0913 - its options
     to = {"exchange": to_exchange, "routing_key": routing_key or to_queue} if to_queue or to_exchange else None
     first = {"first": canary, "watch_s": watch, "max_dead_percent": max_dead} if canary else None
     asked = _meant(queue, filter_, group, ids, limit)
-    asked |= {"rate": rate, "ramp": steps, "to": to, "canary": first, "max_target_depth": max_target_depth}
+    asked |= {"rate": rate, "to": to, "canary": first}
     _start({**asked, "dry_run": dry_run, KNOWN: known}, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
 
 

@@ -287,9 +287,7 @@ def _canary(canary: Json) -> str:
 
 
 def _rate(spec: Json) -> str:
-    rate = f"{spec['rate']:g} a second" if spec.get("rate") else "as fast as it goes"
-    ramp = ", ".join(f"{step:g}" for step in spec.get("ramp") or ())
-    return f"{rate}, first {ramp}" if ramp else rate
+    return f"{spec['rate']:g} a second" if spec.get("rate") else "as fast as it goes"
 
 
 def _stays(task: Json) -> int:

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 Spec = Mapping[str, Any]
 KNOWN: Final = "not_a_dead_letter_queue"
-RAMP_STEP_S: Final = 10.0  # of `redrive start --ramp`, which has no other
-_REDRIVES_ALONE: Final = ("to", "ramp", "canary", "max_target_depth")  # what no other command has an option for
+_REDRIVES_ALONE: Final = ("to", "canary")  # what no other command has an option for
 
 
 def command(*words: str, operand: str = "", **options: object) -> str:
@@ -40,10 +39,9 @@ def task_command(spec: Spec) -> str:
 
 
 def _redrive(spec: Spec) -> str:
-    to, canary, ramp = spec.get("to"), spec.get("canary"), spec.get("ramp")
-    if (to and not any(to.values())) or (ramp and spec.get("ramp_step_s", RAMP_STEP_S) != RAMP_STEP_S):
+    to, canary, how = spec.get("to"), spec.get("canary"), _how(spec)
+    if to and not any(to.values()):
         return ""
-    how = _how(spec) | {"max_target_depth": spec.get("max_target_depth"), "ramp": _list(ramp or ())}
     if canary:
         how |= {"canary": canary["first"], "watch": number(canary["watch_s"])}
         how |= {"max_dead": number(canary["max_dead_percent"])}
@@ -117,7 +115,3 @@ def _has(spec: Spec, names: Iterable[str]) -> bool:
 def _vhost(spec: Spec) -> str | None:
     vhost: str = spec.get("vhost", "/")
     return vhost if vhost != "/" else None
-
-
-def _list(numbers: Iterable[float]) -> str:
-    return ",".join(map(number, numbers))

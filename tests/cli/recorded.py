@@ -171,11 +171,8 @@ SPEC: Final[dict[str, Any]] = {
     "to": None,
     "limit": 0,
     "rate": 200.0,
-    "ramp": [1.0, 10.0, 50.0],
-    "ramp_step_s": 10.0,
     "cutoff_ms": NOW_MS,
     "canary": {"first": 10, "watch_s": 60.0, "max_dead_percent": 0.0},
-    "max_target_depth": 0,
     "dry_run": False,
     "not_a_dead_letter_queue": False,
     "edit": None,
@@ -224,7 +221,7 @@ def listed(whole: dict[str, Any]) -> dict[str, Any]:
 
 DRY: Final = task(
     id="a1b2c3d4e5f6",
-    spec={"dry_run": True, "filter": "", "canary": None, "ramp": []},
+    spec={"dry_run": True, "filter": "", "canary": None},
     state="done",
     by="cron",
     meant={"letters": 20, "is_exact": True},
@@ -386,7 +383,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     f"/letters/{LETTER}/comments": {"comments": WHOLE["comments"]},
 }
 STARTED: Final = task(
-    spec={"filter": "", "canary": None, "ramp": []},
+    spec={"filter": "", "canary": None},
     state="done",
     meant={"letters": 20, "is_exact": True},
     total=23,
@@ -399,7 +396,6 @@ EDITED: Final = task(
         "ids": [LETTER],
         "filter": "",
         "canary": None,
-        "ramp": [],
         "rate": 0.0,
         "limit": 1,
         "edit": {"headers": ["mended-by"], "body_bytes": None},

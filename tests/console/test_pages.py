@@ -588,9 +588,6 @@ def fields_of(page: str, action: str) -> dict[str, str]:
 
 PLANNED: dict[str, Any] = {
     "canary": {"first": 2, "watch_s": 90.5, "max_dead_percent": 12.5},
-    "ramp": [1.0, 10.0],
-    "ramp_step_s": 10.0,
-    "max_target_depth": 500,
     "rate": 20.0,
     "to": {"exchange": "", "routing_key": "other"},
 }
@@ -599,7 +596,7 @@ PLANNED: dict[str, Any] = {
 @pytest.mark.parametrize("objection", ["", "it has consumers"])
 @pytest.mark.parametrize("known", [False, True])
 async def test_a_dry_run_is_started_as_it_was_asked_and_as_its_command_says(objection: str, *, known: bool) -> None:
-    """Its canary, ramp and bound were shown, and were not in what the button started."""
+    """Its canary was shown, and was not in what the button started."""
     liar = Counted("redrive", 3)
     liar.objection = objection
     liar.changed = {"spec": task("q")["spec"] | PLANNED | {"not_a_dead_letter_queue": known}}
@@ -613,8 +610,8 @@ async def test_a_dry_run_is_started_as_it_was_asked_and_as_its_command_says(obje
     lines = [unescape(line) for line in re.findall(r'<p class="shell">.*?<code>(.*?)</code>', page)]
     params = next(params for line in lines if not (params := parsed(line)).get("dry_run", True))
     shown = {"first": params["canary"], "watch_s": params["watch"], "max_dead_percent": params["max_dead"]}
-    assert (shown, params["ramp"], params["to_queue"]) == (asked["canary"], "1,10", "other")
-    for name in ("queue", "vhost", "group", "ids", "limit", "rate", "max_target_depth"):
+    assert (shown, params["to_queue"]) == (asked["canary"], "other")
+    for name in ("queue", "vhost", "group", "ids", "limit", "rate"):
         assert params[name] == asked[name], name
     assert (params["filter_"], params["known"]) == (asked["filter"], asked["not_a_dead_letter_queue"])
 

@@ -12,7 +12,7 @@ import pytest
 from tests.journal import stream
 from tests.redrive.conftest import Shop
 from tests.redrive.test_commands import redrive
-from tests.support.bulk import INBOX, record
+from tests.support.bulk import record
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.plain_http import NO_TLS
@@ -95,22 +95,6 @@ def test_an_edited_letter_that_dies_again_is_the_same_letter(shop: Shop) -> None
 def test_what_is_locked_or_wrong_is_refused(shop: Shop, asked: Any, said: str) -> None:
     answer = edit(shop, "dlx-router.parking", "any", **asked)
     assert (answer.status_code, said in answer.text) == (409, True), answer.text
-
-
-def test_an_edit_that_stopped_is_resumed_with_what_it_changes(shop: Shop) -> None:
-    """It was gone, and `why` said that the router had ended."""
-    full = shop.amqp.queue("edit.full", dead_letter_exchange=INBOX, max_length=1, overflow="reject-publish")
-    shop.amqp.publish("a", key=full)
-    shop.amqp.fail(full)
-    queue = f"DLQ.{full}"
-    eventually(lambda: shop.amqp.exists(queue) and shop.amqp.depth(queue) == 1)
-    shop.amqp.publish("it is full", key=full)
-    task = edit(shop, queue, ids_in(shop, queue, 1)[0], text="mended").json()["id"]
-    assert "resume when it has room" in shop.ends(task, "stopped")["why"]
-    assert shop.amqp.take(full).body == b"it is full"
-    assert shop.call("POST", f"/{task}/resume").status_code == 200
-    assert shop.ends(task)["counts"]["sent"] == 1
-    assert shop.amqp.take(full).body == b"mended"
 
 
 @pytest.mark.slow

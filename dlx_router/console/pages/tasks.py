@@ -21,7 +21,6 @@ KINDS: Final = {"redrive": "send back", "park": "put into parking", "discard": "
 VERBS: Final = ("pause", "resume", "cancel")
 RATE: Final = 50.0  # letters a second, where a dry run says none
 WATCH_S: Final = 60.0
-_KEPT: Final = ("ramp", "ramp_step_s", "max_target_depth")  # of a dry run, in what it starts
 VALUES: Final[Values] = {
     "queue": lambda row: row["spec"]["queue"],
     "state": lambda row: row["state"],
@@ -116,17 +115,10 @@ async def task(asked: Asked) -> Response:
         came_back=status.get("came_back"),
         needs_number=_needs_number(status),
         fields=_fields(spec),
-        ramp=", ".join(map(number, spec.get("ramp") or ())),
-        max_target_depth=spec.get("max_target_depth"),
         command=task_command(spec),
         start_command=task_command(_as_rendered(status, preview)),
         verbs={verb: command("redrive", verb, operand=status["id"]) for verb in VERBS},
     )
-
-
-def _kept(spec: dict[str, Any]) -> dict[str, Any]:
-    """What the form has no field for, and a dry run says."""
-    return {name: spec[name] for name in _KEPT if spec.get(name)}
 
 
 def _fields(spec: dict[str, Any]) -> dict[str, str]:
@@ -178,7 +170,7 @@ async def start(asked: Asked) -> Response:
         raise FormError(f"letters: type {meant}, the number that was counted; nothing was started", 422)
     wanted: dict[str, Any] = {name: spec[name] for name in ("vhost", "queue", "kind", "cutoff_ms")}
     wanted |= {name: spec[name] for name in ("ids", "group", "filter", "to") if spec[name]}
-    wanted |= _kept(spec) | {"rate": form.number("rate", RATE), "not_a_dead_letter_queue": form.ticked("known")}
+    wanted |= {"rate": form.number("rate", RATE), "not_a_dead_letter_queue": form.ticked("known")}
     wanted["limit"] = meant
     if first := form.whole("canary"):
         dead = form.number("max_dead")

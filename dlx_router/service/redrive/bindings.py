@@ -1,9 +1,4 @@
-"""What a task must know of its queue, of the ways back to failed queues, and of the room at its targets.
-
-Limits are asked of the management API where there is one. A target is looked at before its first letter, then every
-LOOK_S, and where its room is used up. Between two looks it gets no more than the last one found room for; what is on
-its way may not be counted yet, and is taken off.
-"""
+"""What a task must know of its queue, of the ways back to failed queues, and of the room at its targets."""
 
 import asyncio
 import time
@@ -21,8 +16,7 @@ from dlx_router.core.dead_letter_queues import is_made
 from dlx_router.core.leases import longest_s
 from dlx_router.core.letter import Letter
 from dlx_router.redrive.selection import Verdict
-from dlx_router.redrive.task import Kind, Spec, forbidden
-from dlx_router.service.inflight.job import Job
+from dlx_router.redrive.task import Spec, forbidden
 from dlx_router.service.queue_reads import ReadRefused
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.scan import MOST_S
@@ -57,19 +51,8 @@ class Returns(NamedTuple):
         return 0 if not self.is_free and self.limit is not None and shown > self.limit else shown
 
     def is_near(self, count: int) -> bool:
-        """Whether a message has few returns left."""
+        """Whether a message has few returns left: then a task stops."""
         return self.limit is not None and attending.is_near(count, self.limit)
-
-    def is_spent(self, count: int, *, goes_on: bool) -> bool:
-        """Whether a task must stop. `goes_on`: it was started again by itself; half of the returns are for people."""
-        return self.is_near(count) or (goes_on and self.limit is not None and count >= max(self.limit // 2, 1))
-
-    def why_not(self, queue: str, count: int) -> str:
-        """Say why a task stops, and what to do."""
-        return (
-            f"letters of {queue!r} were returned {count} times, and the broker ends what is returned more than "
-            f"{self.limit} times: {self.remedy}, and resume once what interrupted the task is mended"
-        )
 
 
 def returns_of(facts: Mapping[str, Any], version: tuple[int, ...]) -> Returns:
@@ -127,10 +110,11 @@ async def see_to_holding(context: TaskContext, link: Link, queue: str, *, siftin
         raise Stopped(f"{queue!r} is a stream: nothing can be taken from it")
     returns = returns_of(facts, version)
     is_unknown = kind is None and not (returns.is_free or is_internal(context, queue))
-    if counts_returns(facts, version) and (sifting or returns.limit == 0 or is_unknown):
+    is_low = returns.limit is not None and returns.limit <= attending.NEAR
+    if counts_returns(facts, version) and (sifting or is_low or is_unknown):
+        instead = "" if is_low or is_unknown else ", or redrive all of it, without a limit"
         raise Stopped(
-            f"{queue!r} counts each look as a delivery, and could end letters by it: {returns.remedy}"
-            + (", or redrive all of it, without a limit" if returns.limit != 0 and not is_unknown else "")
+            f"{queue!r} counts each look as a delivery, and could end letters by it: {returns.remedy}{instead}"
         )
     if (queue, returns.limit) in context.reads.near_limit:
         raise Stopped(f"some letters of {queue!r} are near its delivery limit of {returns.limit}: {returns.remedy}")
@@ -268,52 +252,37 @@ class Bindings:
 
 
 LOOK_S: Final = 1.0
-LOOK_AGAIN_S: Final = 0.1
 
 
-class TargetDepths:
-    """Of one run of a task."""
+class TargetRoom:
+    """Room at queues with a max-length, which delete or move messages beyond it. Of one run of a task.
 
-    def __init__(self, spec: Spec, context: TaskContext) -> None:
-        self._spec, self._context = spec, context
-        self._bounds: Bounded[str, int | None] = Bounded(most=10_000, most_bytes=4 * MIB)
-        self._left: Bounded[str, int] = Bounded(most=10_000, most_bytes=4 * MIB)
-        self._looked_s: Bounded[str, float] = Bounded(most=10_000, most_bytes=4 * MIB)
+    A queue is counted before its first letter, then every LOOK_S, and where its room is used up. Between two counts it
+    gets no more than the last one found room for; copies on their way may not be counted yet, and are taken off.
+    """
 
-    async def admits(self, job: Job, pending: int, now: float) -> bool:
-        """Whether this letter may go now; it counts as gone. Stopped where its target is as full as it may be."""
-        target = self._target(job)
-        bound = None if target is None else await self._bound(target)
-        if target is None or bound is None:
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+        self._limits: Bounded[str, int | None] = Bounded(most=10_000, most_bytes=4 * MIB)
+        self._counted: Bounded[str, tuple[float, int]] = Bounded(most=10_000, most_bytes=4 * MIB)
+
+    async def admits(self, target: str, pending: int, now: float) -> bool:
+        """Whether one more copy may go to this queue now; it counts as gone. Stopped where the queue is full."""
+        if target not in self._limits:
+            length = number_of(await facts_of(self._context, target), "max-length")
+            self._limits[target] = None if length is None else min(length, max(int(length * NEAR), 1))
+        limit = self._limits[target]
+        if limit is None:
             return True
-        since, left = now - self._looked_s.get(target, 0.0), self._left.get(target, 0)
-        if target not in self._left or since > (LOOK_S if left > 0 else LOOK_AGAIN_S):
-            left = await self._look(target, bound) - pending
-            self._looked_s[target] = now
-        self._left[target] = left - (left > 0)
-        return left > 0
+        since_s, room = self._counted.get(target, (0.0, 0))
+        if now - since_s > (LOOK_S if room > 0 else LOOK_S / 10):
+            since_s, room = now, await self._room(target, limit) - pending
+        self._counted[target] = since_s, room - (room > 0)
+        return room > 0
 
-    async def _look(self, target: str, bound: int) -> int:
+    async def _room(self, target: str, limit: int) -> int:
         depth = (await self._context.topology.depths([target])).get(target, 0)
-        if depth >= bound:
+        if depth >= limit:
             held = units.number_of(depth, "message")
-            raise Stopped(f"queue {target!r} holds {held}, its bound is {bound}; resume when it has room")
-        return bound - depth
-
-    async def _bound(self, target: str) -> int | None:
-        if target in self._bounds:
-            return self._bounds[target]
-        length = number_of(await facts_of(self._context, target), "max-length")
-        room = None if length is None else min(length, max(int(length * NEAR), 1))
-        bounds = [limit for limit in (room, self._spec.max_target_depth or None) if limit is not None]
-        bound = self._bounds[target] = min(bounds, default=None)
-        return bound
-
-    def _target(self, job: Job) -> str | None:
-        """The queue that it goes to; None where an exchange decides, or it has no limit that we would keep."""
-        to, letter = self._spec.to, job.letter
-        if self._spec.kind is not Kind.REDRIVE or letter is None:
-            return None
-        if to is None:
-            return letter.failed_queue
-        return None if to.exchange else to.routing_key
+            raise Stopped(f"queue {target!r} holds {held}, its bound is {limit}; resume when it has room")
+        return limit - depth

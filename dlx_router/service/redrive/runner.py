@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.topology import Forbidden, TopologyError
-from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
 from dlx_router.redrive.canary import objection
 from dlx_router.redrive.letter_edits import Edit
@@ -17,7 +16,7 @@ from dlx_router.service.queue_reads import ReadCrashed
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.export_stream import ExportStream
-from dlx_router.service.redrive.sender import FIRST, RESUMED, TAKEN_OVER, Attempt, Doubt, Unconfirmed
+from dlx_router.service.redrive.sender import Attempt, Unconfirmed, left_behind
 from dlx_router.service.redrive.task_log import WITHIN_S, NotLeader, TaskLog
 from dlx_router.service.redrive.worker import End, TaskWorker
 from dlx_router.telemetry.logs import Once, log
@@ -34,10 +33,7 @@ LOOKED: Final = 65_535  # no look holds more letters
 FATE: Final = "its letters are in their queue"
 KEPT_S: Final = 60.0  # lines of an export that is over
 EXPORT_LOST: Final = "the router ended before the export was done; its letters are in their queue; export again"
-EDIT_LOST: Final = (
-    "what this edit changes is kept nowhere any more: its router ended, or many edits came after it; "
-    "look where the letter is, and edit again"
-)
+EDIT_LOST: Final = "what this edit changes is kept only while it is at work; look where the letter is, and edit again"
 
 
 class TaskRunner:
@@ -46,23 +42,19 @@ class TaskRunner:
     def __init__(self, task_log: TaskLog, holds: Callable[[Spec], Callable[[Letter], bool]]) -> None:
         self._task_log, self._holds = task_log, holds
         self._workers: dict[str, TaskWorker] = {}
-        # Of tasks that change their letter and may go on; only in memory.
-        self._edits: Bounded[str, Edit] = Bounded(most=1000, most_bytes=64 * MIB, weigh=lambda edit: edit.weight)
         self._exports: dict[str, ExportStream] = {}  # of exports that are not all taken
         self._running: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, task: Task, context: TaskContext, edit: Edit | None = None) -> None:
         """Work on a new task, or on one that was paused."""
-        if edit is not None:
-            self._edits[task.id] = edit
         if exports(task):
             self._exports[task.id] = ExportStream()
-        self._spawn(task.id, context, RESUMED if task.change else FIRST)
+        self._spawn(task.id, self._work(task.id, context, Attempt(follows=task.change > 0), edit))
 
     def take_over(self, task_id: str, context: TaskContext) -> None:
         """Go on where another leader was."""
         if task_id not in self._running:
-            self._spawn(task_id, context, TAKEN_OVER)
+            self._spawn(task_id, self._work(task_id, context, Attempt(follows=True), None, is_counted=False))
 
     async def halt(self, task_id: str) -> None:
         """Nothing of this task is at work when this returns."""
@@ -95,10 +87,6 @@ class TaskRunner:
         self._running.clear()
         self._workers.clear()
 
-    def forget(self, task_id: str) -> None:
-        """Nothing is kept of a task that is over for good."""
-        self._edits.forget(task_id)
-
     @property
     def at_work(self) -> list[str]:
         """The ids of tasks at work."""
@@ -113,10 +101,10 @@ class TaskRunner:
         worker = self._workers.get(task.id)
         return task if worker is None else replace(task, counts=worker.counters.counts)
 
-    def _spawn(self, task_id: str, context: TaskContext, attempt: Attempt) -> None:
+    def _spawn(self, task_id: str, work: Coroutine[Any, Any, None]) -> None:
         if before := self._running.get(task_id):
             before.cancel()  # it only waits for the journal to take how it ended
-        self._running[task_id] = asyncio.create_task(self._guarded(task_id, self._work(task_id, context, attempt)))
+        self._running[task_id] = asyncio.create_task(self._guarded(task_id, work))
 
     async def _guarded(self, task_id: str, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -135,16 +123,24 @@ class TaskRunner:
             self._exports[task_id].end()
             asyncio.get_running_loop().call_later(KEPT_S, self._exports.pop, task_id, None)
 
-    async def _work(self, task_id: str, context: TaskContext, attempt: Attempt) -> None:
+    async def _work(
+        self,
+        task_id: str,
+        context: TaskContext,
+        attempt: Attempt,
+        edit: Edit | None,
+        *,
+        is_counted: bool = True,
+    ) -> None:
         """Until the task is over, paused, or we lead no more. What the broker does to us is tried again."""
-        counted, doubt = not attempt.goes_on, Doubt()
+        was_interrupted = not is_counted
         while self._task_log.context is context:
             sent = self._task_log.tasks[task_id].counts.sent
             try:
-                if not counted:
-                    doubt.recounted(sent, await self._recount(task_id, context))
-                    counted = True
-                state, why = await self._step(task_id, context, attempt)
+                if not is_counted:
+                    await self._recount(task_id, context)
+                    is_counted = True
+                state, why = await self._step(task_id, context, attempt, edit)
             except (TaskError, NotLeader):
                 raise
             except Exception as error:  # noqa: BLE001 - or the task would seem to be at work for ever
@@ -152,19 +148,17 @@ class TaskRunner:
                 if why:
                     await self._store(changed(self._task_log.tasks[task_id], State.STOPPED, wall_ms(), why), context)
                     return
-                attempt, counted = self._interrupted(task_id, attempt, error, sent), False
+                attempt = self._interrupted(task_id, attempt, error, sent)
+                is_counted, was_interrupted = False, True
                 await asyncio.sleep(attempt.pause_s)
                 continue
             if state is None:
                 return
             task = self._task_log.tasks[task_id]
+            if was_interrupted and state is State.DONE:
+                why = "; ".join(filter(None, (why, left_behind(task.counts.sent, task.spec.limit))))
+            await self._store(changed(task, state, wall_ms(), why), context)
             if state not in AT_WORK:
-                why = doubt.explained(why, task.counts.sent, task.spec.limit)
-            task = changed(task, state, wall_ms(), why)
-            await self._store(task, context)
-            if state not in AT_WORK:
-                if state is not State.STOPPED:
-                    self.forget(task_id)
                 log.info("redrive.ended", task=task_id, state=state, why=why or None, sent=task.counts.sent)
                 return
 
@@ -205,27 +199,27 @@ class TaskRunner:
             return False
         return True
 
-    async def _recount(self, task_id: str, context: TaskContext) -> int:
-        """How many it has sent, as the journal says: what was counted last may be some seconds old."""
+    async def _recount(self, task_id: str, context: TaskContext) -> None:
+        """Count what it has sent, as the journal says: what was counted last may be some seconds old."""
         async with context.reading("recount") as link:
             sent = await replay.sent_by(link, context.journal, self._task_log.tasks[task_id])
         task = self._task_log.tasks[task_id]
-        counts = replace(task.counts, sent=max(sent, task.counts.sent))
-        self._task_log.tasks[task_id] = replace(task, counts=counts)
-        return counts.sent
+        self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=max(sent, task.counts.sent)))
 
-    async def _step(self, task_id: str, context: TaskContext, attempt: Attempt) -> tuple[State | None, str]:
+    async def _step(
+        self, task_id: str, context: TaskContext, attempt: Attempt, edit: Edit | None
+    ) -> tuple[State | None, str]:
         """Work, or watch the canary; → the next state. None: told to end."""
         task = self._task_log.tasks[task_id]
         if task.state is State.WATCHING:
             return await self._watch(task, context)
         if task.has_canary and not task.canary_left:
             return State.WATCHING, ""
-        edit, export = self._edits.get(task_id), self._exports.get(task_id)
+        export = self._exports.get(task_id)
         if (task.spec.edit is not None and edit is None) or (exports(task) and export is None):
             return _lost(task)
         try:
-            worker = self._workers[task_id] = TaskWorker(task, context, self._holds(task.spec), edit, export, attempt)
+            worker = self._workers[task_id] = TaskWorker(task, context, self._holds(task.spec), attempt, edit, export)
         except TaskError as error:
             return State.STOPPED, str(error)
         progress = asyncio.create_task(self._progress(task_id, worker))

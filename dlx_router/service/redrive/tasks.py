@@ -180,8 +180,6 @@ class Tasks:
                 raise
             if state is State.RUNNING:
                 return self._begun(task_id, context)
-            if state is State.CANCELLED:
-                self._runner.forget(task_id)
         elif not self._task_log.is_told(task_id):
             await self._task_log.store(task)
         return task

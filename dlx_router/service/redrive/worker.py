@@ -1,8 +1,8 @@
 """The worker: carries out one task, look after look through its queue, until all that is meant has gone.
 
 Rules: a letter is acked after its copy was confirmed and not returned, and after the journal took its event; whatever
-ends the work, what is unsettled goes back. A look that waits for its letters' turns ends after a while (HoldLimit), so
-that no letter stays unacked for long: then what is held is given back and the next look begins.
+ends the work, what is unsettled goes back. A look ends before the broker would end its consumer: then what is held is
+given back and the next look begins.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from dlx_router.redrive.export_format import line
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.rate_limit import Pace
 from dlx_router.redrive.selection import Chooser, Verdict
-from dlx_router.redrive.task import Task, TaskError
+from dlx_router.redrive.task import Kind, Task, TaskError
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
@@ -33,7 +33,7 @@ from dlx_router.service.queue_reads import ReadCrashed
 from dlx_router.service.redrive.bindings import (
     Bindings,
     Bounds,
-    TargetDepths,
+    TargetRoom,
     depth_of,
     others_at,
     ready_in,
@@ -41,17 +41,8 @@ from dlx_router.service.redrive.bindings import (
 )
 from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
 from dlx_router.service.redrive.export_stream import ExportStream
-from dlx_router.service.redrive.scan import (
-    MAX_CHANNELS,
-    MAX_HELD,
-    MAX_PREFETCH,
-    HoldLimit,
-    Others,
-    Over,
-    Scan,
-    ScanPass,
-)
-from dlx_router.service.redrive.sender import FIRST, WINDOW, Attempt, Copies, Counters, ReadAhead, Sender, group_of
+from dlx_router.service.redrive.scan import MAX_CHANNELS, MAX_HELD, MAX_PREFETCH, SETTLED_S, Over, Scan, ScanPass
+from dlx_router.service.redrive.sender import WINDOW, Attempt, Copies, Counters, ReadAhead, Sender, group_of
 from dlx_router.telemetry.logs import Once
 from dlx_router.wire import frames
 
@@ -60,7 +51,7 @@ HALTED_S: Final = 1.0
 PATIENCE_S: Final = 10.0
 NACKS_KEEP_ORDER: Final = (4, 0)
 TAKEN: Final = 1000  # letters that a task that takes all holds at most
-SPARE: Final = 100  # letters that are held besides those that may be sent: some stay
+LOOK_S: Final = 0.25
 GONE_S: Final = 5.0  # behind two heartbeats the broker has ended a connection that is dead
 
 
@@ -80,9 +71,9 @@ class TaskWorker:
         task: Task,
         context: TaskContext,
         holds: Callable[[Letter], bool],
+        attempt: Attempt,
         edit: Edit | None = None,
         export: ExportStream | None = None,
-        attempt: Attempt = FIRST,
     ) -> None:
         """`edit`: of a task that changes its letter. `export`: where an export's letters go."""
         self.task = task
@@ -94,9 +85,7 @@ class TaskWorker:
         self._sifting = not task.spec.takes_all or task.spec.not_a_dead_letter_queue  # there most of it stays
         self._prefetch = 0
         self._bounds = Bounds()
-        self._goes_on = attempt.goes_on  # by itself: nobody asked for this look
         self._follows = attempt.follows
-        self._others = Others(0.0, 0.0)
         self._given_back = 0  # by the last look; the queue may not have taken all of it yet
         self._may_hold = False  # it was asked, and no look can end what stays
         self._once = Once()
@@ -112,9 +101,9 @@ class TaskWorker:
         self._chooser = Chooser(task.id, spec, holds, self._group_of)
         self._by_id: list[Job] = []  # letters that were asked for by id and chosen
         self._moved = set(spec.ids) if 0 < len(set(spec.ids)) <= task.counts.sent else set[str]()
-        self._pace = Pace(spec.rate, spec.ramp, spec.ramp_step_s)
+        self._pace = Pace(spec.rate)
         self._copies = Copies(task.id, spec, context, edit)
-        self._ways, self._depths = Bindings(spec, context, self._keep), TargetDepths(spec, context)
+        self._ways, self._room = Bindings(spec, context, self._keep), TargetRoom(context)
         self._in_use: InUse
         self._sender = Sender(spec, context, self._copies, ways=self._ways, counters=self.counters, wake=self._wake.set)
         self._sender.window = 1 if attempt.is_careful else WINDOW
@@ -156,12 +145,24 @@ class TaskWorker:
         self._in_use = InUse(lambda: self._out, self._context.names, lost)
         await self._sender.open(self._out)
         self._bounds = await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=self._sifting)
-        patience_s = 2 * self._context.heartbeat_s + GONE_S if self._follows else 0.0
-        self._others = Others(time.monotonic(), patience_s)
         await self._ways.see_to_destination()
+        if self._follows:
+            await self._others_gone()
         while (end := await self._look()) is None:
-            self._goes_on = self._goes_on or not self._bounds.returns.is_free
+            pass
         return end
+
+    async def _others_gone(self) -> None:
+        """Wait until nobody consumes the queue: the broker holds letters for a dead connection until it misses it."""
+        began_s = last_s = now = time.monotonic()
+        until_s = began_s + 2 * self._context.heartbeat_s + GONE_S
+        while now < until_s and now - last_s < SETTLED_S and not self._halt.is_set():
+            await asyncio.sleep(LOOK_S)
+            now = time.monotonic()
+            last_s = now if await self._others(own=0) else last_s
+
+    async def _others(self, own: int) -> int:
+        return await others_at(self._context, self.task.spec.queue, own)
 
     async def _keep(self, queue: str) -> None:
         """Where routers delete idle dead-letter queues, they leave this one alone until our connection ends."""
@@ -192,53 +193,45 @@ class TaskWorker:
             await self._finish()
 
     def _most_held(self, expected: int) -> int:
-        """How many letters a channel may hold. Where what goes back is a return, few that are not sent."""
+        """How many letters a channel may hold."""
         if self._sifting:
             return min(max(MAX_HELD, expected // MAX_CHANNELS), MAX_PREFETCH)
-        most, allowed = min(self._todo.most, TAKEN), self._allowed()
-        returns = self._bounds.returns
-        return most if allowed is None or returns.is_free else min(most, max(allowed, 0) + SPARE)
+        return min(self._todo.most, TAKEN)
 
     async def _working(self, expected: int) -> End | None:
         look = ScanPass(expected, partial(ready_in, self._context, self.task.spec.queue))
-        sent, paced = self.counters.counts.sent, bool(self.task.spec.rate or self.task.spec.ramp)
-        limit = HoldLimit(expected, sent, time.monotonic(), paced=paced, most_s=self._bounds.most_s)
+        sent, began_s = self.counters.counts.sent, time.monotonic()
         while True:
             self._raise_failure()
             now = time.monotonic()
+            is_late = self._sifting and now - began_s > self._bounds.most_s
             if self._halt.is_set():
                 return End.TOLD
-            if not self._is_late(limit, now):
+            if not is_late:
                 await self._send(now)
             if self._is_enough():
                 return End.CANARY if self.task.canary_left else End.DONE
             over = await self._is_over(look, now)
             if over is not Over.NO:  # where fewer came, what is held goes back and is counted anew
                 return None if over is Over.FEWER and not self._is_once else End.DONE
-            limit.note(now, self.counters.counts.seen, self.counters.counts.sent)
-            if await self._is_full() or (self._sifting and self._has_held_enough(limit, now, sent)):
+            if await self._is_full():
+                return None
+            if is_late and not self._sender.pending:  # else a letter goes back whose copy may arrive
+                self._require_progress(sent)
                 return None
             if self._export is not None:
                 self._export.check()
                 self._scan.pause(paused=self._export.is_full)
             await self._rest()
 
-    def _has_held_enough(self, limit: HoldLimit, now: float, sent_before: int) -> bool:
-        """Whether what is held goes back now. Stopped where the next look could come no further than this one."""
-        most_s = self._bounds.most_s
-        if not limit.is_spent(now):  # a copy that is not confirmed may arrive, and its letter must not be sent again
-            return self._is_late(limit, now) and not self._sender.pending
+    def _require_progress(self, sent_before: int) -> None:
+        """Stopped where the next look could come no further than this one."""
+        most_s, counts = self._bounds.most_s, self.counters.counts
         if self._is_once:
             raise Stopped(f"the queue was not looked through within {most_s:g} s; use a limit")
-        if self.counters.counts.sent == sent_before and not self._is_busy:
-            left = self.counters.counts.left
-            why = f"{left} letters that stay lie in front, and {most_s:g} s are not enough to pass them"
+        if counts.sent == sent_before and not self._todo:
+            why = f"{counts.left} letters that stay lie in front, and {most_s:g} s are not enough to pass them"
             raise Stopped(f"{why}; park them first")
-        return True
-
-    def _is_late(self, limit: HoldLimit, now: float) -> bool:
-        """Whether what is held should go back once nothing is on its way any more."""
-        return self._sifting and not self._is_once and limit.is_over(now)
 
     @property
     def _is_once(self) -> bool:
@@ -249,10 +242,9 @@ class TaskWorker:
         seen = self.counters.counts.seen
         over = await look.over(now, seen, busy=self._is_busy, later=self._later)
         if over is not Over.NO:
-            self._others.note(now, await others_at(self._context, self.task.spec.queue, 1 + self._scan.holding))
-            self.counters.others = self._others.count
+            self.counters.others = await self._others(own=1 + self._scan.holding)
         is_early = self._is_busy or seen != self.counters.counts.seen  # it takes a moment to ask
-        return Over.NO if is_early or self._others.are_awaited(now) else over
+        return Over.NO if is_early else over
 
     @property
     def waits_for(self) -> str:
@@ -309,7 +301,7 @@ class TaskWorker:
     async def _rest(self) -> None:
         self._scan.flush()
         self._wake.clear()
-        wait = TICK_S if not self._todo else min(max(self._pace.wait_s(time.monotonic()), 0.001), TICK_S)
+        wait = TICK_S if not self._todo else min(max(self._pace.wait_s(), 0.001), TICK_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await self._wake.wait()
@@ -373,8 +365,10 @@ class TaskWorker:
         count = returns.here(decoder.returns(delivery))
         if returns.is_near(count):
             self._context.reads.near_limit.add((queue, returns.limit))
-        if returns.is_spent(count, goes_on=self._goes_on):
-            self._sender.failure = Stopped(returns.why_not(queue, count))
+            self._sender.failure = Stopped(
+                f"letters of {queue!r} were returned {count} times, and the broker ends what is returned more than "
+                f"{returns.limit} times: {returns.remedy}, and resume once what interrupted the task is mended"
+            )
 
     def _work_on(self, letter: Letter, envelope: Envelope, consumer: Consumer) -> None:
         if self.task.spec.dry_run:
@@ -412,12 +406,22 @@ class TaskWorker:
             return
         room = self._todo.fitting(room, self._sender.room_bytes)
         for _ in range(self._pace.take(now, room)):
-            if not await self._depths.admits(self._todo.first, self._sender.pending, now):
+            target = self._target(self._todo.first)
+            if target and not await self._room.admits(target, self._sender.pending, now):
                 return
             job = self._todo.next()
             if self._todo.has_room:
                 self._scan.pause(paused=False)
             await self._sender.send(job)
+
+    def _target(self, job: Job) -> str:
+        """The queue that it goes to; "" where an exchange decides, or nothing is sent."""
+        to, letter = self.task.spec.to, job.letter
+        if self.task.spec.kind is not Kind.REDRIVE or letter is None:
+            return ""
+        if to is None:
+            return letter.failed_queue
+        return "" if to.exchange else to.routing_key
 
     def _count(self, letter: Letter) -> None:
         """More may be delivered at once than the limit lets go: the rest stays, as it would in earnest."""

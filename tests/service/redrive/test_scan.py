@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from dlx_router.broker.topology import QueueCounts, QueueExclusive, TopologyError
 from dlx_router.core.names import Names
-from dlx_router.redrive.task import Counts, Spec, Task
+from dlx_router.redrive.task import Spec, Task
 from dlx_router.service.redrive.bindings import SURE_S, Bounds, depth_of, ready_in, see_to_holding
 from dlx_router.service.redrive.context import Stopped
-from dlx_router.service.redrive.scan import AGAIN_S, HOLD_S, MOST_S, SETTLED_S, HoldLimit, Over, ScanPass
-from dlx_router.service.redrive.sender import Counters, ReadAhead
+from dlx_router.service.redrive.scan import AGAIN_S, MOST_S, SETTLED_S, Over, ScanPass
+from dlx_router.service.redrive.sender import Attempt
 from dlx_router.service.redrive.worker import End, TaskWorker
 
 TICK_S = 0.02
@@ -90,70 +90,25 @@ def test_while_letters_come_nothing_is_over_and_the_queue_is_not_asked_often(ste
     assert queue.asked <= len(steps) * TICK_S / AGAIN_S + 1
 
 
-EACH = 8  # letters, of which the first is meant
-
-
-class Front:
-    """A queue whose letters are read at a speed; the meant ones are sent at another, at most 2,000 read ahead of it.
-
-    What stays goes back to the front after each look.
-    """
-
-    def __init__(self, letters: int, speed: float, rate: float, *, paced: bool) -> None:
-        self.letters, self.speed, self.rate, self.paced = letters, speed, rate, paced
-        self.passed = 0  # letters that stay, in front of all that is meant
-
-    def look(self, now: float) -> float:
-        """One look; → when it ended. All that was meant of what it read has gone, but what was read ahead."""
-        left, began, step = self.letters, now, 0.1
-        limit = HoldLimit(left, 0, now, paced=self.paced)
-        seen, sent, waits = 0.0, 0.0, False
-        while not limit.is_over(now) and (seen < left or sent < self.meant(seen)):
-            now += step
-            ahead = self.meant(seen) - sent
-            waits = ahead > 1000 if waits else ahead > 2000
-            if int(now) % 2:  # in bursts, as a broker that has much to do
-                seen += 0 if waits else min(2 * self.speed * step, left - seen)
-                sent += min(2 * self.rate * step, self.meant(seen) - sent)
-            limit.note(now, int(seen), int(sent))
-        assert now - began <= MOST_S + step
-        self.letters -= int(sent)
-        self.passed += int(sent) * (EACH - 1)
-        return now
-
-    def meant(self, seen: float) -> float:
-        return max(0.0, seen - self.passed) / EACH
-
-
-@pytest.mark.parametrize(("letters", "speed", "rate", "paced", "most_looks"), [
-    (100_000, 10_000, 1e9, False, 1),
-    (2_000_000, 10_000, 1e9, False, 1),
-    (10_000_000, 10_000, 1e9, False, 1),
-    (2_000_000, 10_000, 800, False, 1),
-    (2_000_000, 10_000, 1000, True, 6),
-    (2_000_000, 10_000, 100, True, 60),
-])  # fmt: skip
-def test_looks_come_to_the_end_of_a_queue_however_many_letters_stay_in_front(
-    letters: int,
-    speed: float,
-    rate: float,
-    paced: bool,  # noqa: FBT001 - a column of the table
-    most_looks: int,
-) -> None:
-    queue, looks, now = Front(letters, speed, rate, paced=paced), 0, 1000.0
-    while queue.letters - queue.passed >= EACH:
-        before, looks = queue.letters, looks + 1
-        now = queue.look(now)
-        assert queue.letters < before, f"look {looks} has sent nothing"
-    assert looks <= most_looks
-    assert now - 1000.0 <= 2.5 * (letters / EACH / rate + letters / speed) + HOLD_S, "half of its time is its letters'"
-
-
 class Emptied:
     """A topology that knows a queue of which all letters have gone; a consumer of ours is there."""
 
     async def queue_counts(self, queues: list[str]) -> QueueCounts:
         return QueueCounts(dict.fromkeys(queues, (0, 1)), frozenset())
+
+
+def idle_worker(spec: Spec) -> TaskWorker:
+    """One whose queue is empty."""
+    journal = SimpleNamespace(is_working=True)
+    context: Any = SimpleNamespace(
+        router_id="r", names=Names("p"), in_force=None, login=SimpleNamespace(vhost="/"), sign_with=lambda: b"k",
+        topology=Emptied(), journal=journal, management=None,
+        leased=lambda _queue: 0,
+    )  # fmt: skip
+    worker = TaskWorker(Task("t", spec, total=10), context, lambda _letter: True, Attempt())
+    scan: Any = SimpleNamespace(lost=None, holding=0, unread=0, flush=lambda: None)
+    worker._scan, worker._sender._out = scan, SimpleNamespace(blocked=False)  # type: ignore[assignment]  # stand-ins: no broker
+    return worker
 
 
 @pytest.mark.parametrize(("spec", "seen", "expected"), [
@@ -164,15 +119,7 @@ class Emptied:
 async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
     spec: Spec, seen: int, expected: End | None
 ) -> None:
-    journal = SimpleNamespace(is_working=True)
-    context: Any = SimpleNamespace(
-        router_id="r", names=Names("p"), in_force=None, login=SimpleNamespace(vhost="/"), sign_with=lambda: b"k",
-        topology=Emptied(), journal=journal, management=None,
-        leased=lambda _queue: 0,
-    )  # fmt: skip
-    worker = TaskWorker(Task("t", spec, total=10), context, lambda _letter: True)
-    scan: Any = SimpleNamespace(lost=None, holding=0, unread=0, flush=lambda: None)
-    worker._scan, worker._sender._out = scan, SimpleNamespace(blocked=False)  # type: ignore[assignment]  # stand-ins: no broker
+    worker = idle_worker(spec)
     for _ in range(seen):
         worker.counters.count("seen")
     async with asyncio.timeout(60):
@@ -246,17 +193,14 @@ async def test_a_queue_that_answers_again_is_asked_again() -> None:
 
 async def test_a_look_does_not_end_by_its_time_over_copies_that_are_on_their_way() -> None:
     """Under an alarm of more than a minute 1,000 letters went back whose copies lay in the socket, and went twice."""
-    worker = TaskWorker.__new__(TaskWorker)  # what ends a look, and nothing that works
-    worker.task, worker._sifting, worker._export, worker._bounds = Task("t", Spec("/", "DLQ")), True, None, Bounds()
-    worker.counters, worker._todo = Counters(Counts()), ReadAhead(0)
-    worker._sender = SimpleNamespace(pending=1)  # type: ignore[assignment]  # stand-ins: no broker
-    limit = HoldLimit(10, 0, 1000.0, paced=True)
-    late = 1000.0 + HOLD_S + 1
-    assert worker._is_late(limit, late), "nothing more is sent"
-    assert not worker._has_held_enough(limit, late, 0)
-    assert worker._has_held_enough(limit, 1001.0 + MOST_S, 0), "the broker would end the consumer"
+    worker = idle_worker(Spec("/", "DLQ", filter="true"))
+    worker._bounds, worker._sender.pending = Bounds(most_s=0.0), 1
+    worker.counters.count("seen", "sent")
+    working = asyncio.create_task(worker._working(10))
+    assert not (await asyncio.wait([working], timeout=0.3))[0]
+    worker.counters.count("sent")
     worker._sender.pending = 0
-    assert worker._has_held_enough(limit, late, 0)
+    assert await working is None
 
 
 @pytest.mark.parametrize(("version", "arguments", "most_s"), [
@@ -277,5 +221,3 @@ async def test_a_look_ends_before_the_broker_ends_its_consumer(
     context: Any = SimpleNamespace(reads=reads, topology=None)
     link: Any = SimpleNamespace(version=tuple(map(int, version.split(".")[:2])))
     assert (await see_to_holding(context, link, "DLQ", sifting=True)).most_s == most_s
-    limit = HoldLimit(10, 0, 1000.0, paced=False, most_s=most_s)
-    assert [limit.is_spent(1000.0 + most_s), limit.is_spent(1001.0 + most_s)] == [False, True]
