@@ -47,7 +47,6 @@ class Site:
         self.loaded = loaded
         self.with_journal = False  # whether destroy removes it
         self.uncounted = False  # whether what the broker does not count is nothing: somebody looked
-        self.refused: dict[str, dict[str, str]] = {}  # vhost → policies that the broker did not take, and why
         self._tls = Tls(*settings.tls_files)
         self.api = Management(settings.management_credentials, self._tls)
         self.vhosts: Sequence[str] = ()
@@ -70,7 +69,6 @@ class Site:
             delayed=loaded.delayed,
             attachments=loaded.attachments,
             uncounted=self.uncounted,
-            refused=self.refused.get(vhost, {}),
         )
 
     async def known_plan(self, vhost: str) -> Plan:
@@ -165,17 +163,21 @@ def apply(*, as_json: bool, yes: bool = True, uncounted: bool = False) -> Work:
         finally:  # what was done in one vhost is said whatever befalls the next
             if as_json:
                 _print([its.plan for its in outcomes], as_json=True, taken=[its.steps for its in outcomes])
-        failed = any(its.plan.conflicts or its.steps is None for its in outcomes)
+        failed = any(its.plan.conflicts or its.steps is None or its.is_refused for its in outcomes)
         return output.FINDINGS if failed else output.OK
 
     return work
 
 
 class _Outcome(NamedTuple):
-    """The plan as it was at last, and the steps that were taken; None where none was, which is said on stderr."""
+    """The plan as it was at last, and the steps that were taken; None where none was, which is said on stderr.
+
+    `is_refused`: the broker refused one of them.
+    """
 
     plan: Plan
     steps: list[Step] | None
+    is_refused: bool = False
 
 
 def _say_done(outcome: _Outcome) -> None:
@@ -204,19 +206,10 @@ async def _applied(site: Site, seen: Plan, *, yes: bool, is_shown: bool) -> _Out
 
 
 async def _taken(site: Site, vhost_plan: Plan) -> _Outcome:
-    """All steps; where the broker refuses a policy, those of the plan without it."""
-    vhost, steps = vhost_plan.vhost, list[Step]()
-    while True:
-        applied = await apply_plan.apply(site.api, vhost_plan, site.names)
-        steps += applied.steps
-        if not applied.refused:
-            return _Outcome(vhost_plan, steps)
-        output.warn(f"vhost {vhost}: {next(iter(applied.refused.values()))}")
-        site.refused.setdefault(vhost, {}).update(applied.refused)
-        vhost_plan = await site.known_plan(vhost)
-        if vhost_plan.is_refused:
-            output.warn(plan_text.text(vhost_plan))
-            return _Outcome(vhost_plan, steps)
+    steps, refusal = await apply_plan.apply(site.api, vhost_plan, site.names)
+    if refusal:
+        output.warn(f"vhost {vhost_plan.vhost}: {refusal}")
+    return _Outcome(vhost_plan, steps, bool(refusal))
 
 
 def _is_confirmed(vhost_plan: Plan) -> bool:

@@ -1,8 +1,8 @@
 """Carrying a plan out: what exists already is no error, so the command can be killed and run again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dlx_router.broker.definitions import Binding, Exchange
 from dlx_router.broker.management import Management, RefusedError, Snapshot
@@ -16,8 +16,6 @@ from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.plan import Plan, bound, plan
 from dlx_router.provisioning.steps import Action, Step
 
-_NONE: Final[Mapping[str, str]] = {}
-
 
 async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
     api: Management,
@@ -29,12 +27,8 @@ async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
     delayed: Sequence[Delayed] = (),
     attachments: Sequence[Attachment] = (),
     uncounted: bool = False,
-    refused: Mapping[str, str] = _NONE,
 ) -> Plan:
-    """The plan of one vhost as it stands now. `uncounted`: deaths that the broker does not count are none.
-
-    `refused`: policies that it did not take, and why.
-    """
+    """The plan of one vhost as it stands now. `uncounted`: deaths that the broker does not count are none."""
     owned = ownership.read_ledger(await api.parameter(ownership.ledger_name(names, vhost)))
     snapshot = await api.snapshot(vhost)
     if uncounted:
@@ -47,7 +41,6 @@ async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
         journal=journal,
         delayed=delayed,
         attachments=attachments,
-        refused=refused,
     )
 
 
@@ -58,16 +51,16 @@ def none_pending(snapshot: Snapshot) -> Snapshot:
 
 
 class Applied(NamedTuple):
-    """The steps that were taken, and the policy that the broker refused, with why: plan anew without it."""
+    """The steps that were taken, and which policy the broker refused, with why; "" if it took all."""
 
     steps: list[Step]
-    refused: Mapping[str, str] = _NONE
+    refusal: str = ""
 
 
 async def apply(api: Management, vhost_plan: Plan, names: Names) -> Applied:
     """Take the steps in their order; the ledger names every policy of ours before it stands and until it is gone.
 
-    It ends at a policy that the broker refuses: all that comes after was planned as if that one stood.
+    It ends at a policy that the broker refuses. New policies come first, so nothing was removed or lowered until then.
     """
     vhost, taken = vhost_plan.vhost, list[Step]()
     await _note(api, names, vhost, vhost_plan.ours | vhost_plan.owned)
@@ -77,17 +70,14 @@ async def apply(api: Management, vhost_plan: Plan, names: Names) -> Applied:
         except RefusedError as error:
             if not isinstance(step.thing, Written):
                 raise
-            return Applied(taken, {step.name: _refusal(step.thing.rule, error)})
+            refusal = (
+                f'RabbitMQ refuses policy "{step.name}" ({step.thing.rule.pattern[:80]}), so nothing after it was '
+                f"changed: {error}; write its selector otherwise"
+            )
+            return Applied(taken, refusal)
         taken.append(step)
     await _note(api, names, vhost, vhost_plan.ours)
     return Applied(taken)
-
-
-def _refusal(rule: Rule, error: RefusedError) -> str:
-    return (
-        f'RabbitMQ refuses policy "{rule.name}" ({rule.pattern[:80]}), so it is left out, and no policy '
-        f"is removed or lowered: it may be all that catches some queues ({error}); write its selector otherwise"
-    )
 
 
 async def _note(api: Management, names: Names, vhost: str, policies: frozenset[str]) -> None:

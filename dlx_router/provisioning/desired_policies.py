@@ -1,26 +1,22 @@
-"""The RabbitMQ policies that carry our policies out: one for each selector.
+"""The RabbitMQ policies that carry our policies out: one for each selector, two where quorum queues take more keys.
 
-RabbitMQ applies the policy of highest priority, so a narrower selector gets a higher one. Selectors that say the same
-of the same rank share an expression as far as RabbitMQ's limit allows. A queue that stands and would get anything else
-than its policies say (selectors that cross, an argument, an expression that only RabbitMQ can read) is named exactly.
-Policies of people are never merged into ours: see foreign_policies.py.
+RabbitMQ applies the policy of highest priority to a queue, so a narrower selector gets a higher one. A queue that would
+get other keys than its policies say is a conflict, with the way out: nothing is merged, and no queue is named that no
+policy names.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from dlx_router.broker.management import Snapshot, Standing
 from dlx_router.broker.policies import Rule, unsupported
 from dlx_router.config.lint.policy_conflicts import Covering
 from dlx_router.core.created_queues import Affixes
 from dlx_router.core.names import Names
-from dlx_router.core.policy import Policy, PolicySet, SelectorKind
+from dlx_router.core.policy import TYPES, Policy, PolicySet, SelectorKind
 from dlx_router.provisioning import selector_regex
-from dlx_router.provisioning.broker_rules import TYPES_FROM, at_top, in_force, may_take, named
-from dlx_router.provisioning.operator_policies import KINDS, Operators
+from dlx_router.provisioning.broker_rules import TYPES_FROM, may_take, named
 from dlx_router.provisioning.ownership import made_for, name_of, other_routers, own_rule
 from dlx_router.provisioning.queue_definition import (
     Definition,
@@ -32,11 +28,12 @@ from dlx_router.provisioning.queue_definition import (
     wanted,
 )
 
-__all__ = ["MOST_EXPRESSION", "Desired", "Written", "desired", "size"]
-
 OWN_PRIORITY: Final = 1_000_000
-EVERY_KIND: Final = "queues"  # apply-to: of any type
-MOST_EXPRESSION: Final = 1024  # bytes; RabbitMQ 4.3 takes no more, those before what PCRE compiles to 64 KiB
+MAX_EXPRESSION: Final = 1024  # bytes; RabbitMQ 4.3 takes no more
+_SHOWN: Final = 5
+_UNREADABLE: Final = (
+    "RabbitMQ may read its pattern otherwise than the router; write it plainly (docs/provisioning.md says how)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +43,13 @@ class Written:
     rule: Rule
     keys: Definition = field(default_factory=dict)
     queues: tuple[str, ...] = ()
+
+
+class Conflict(NamedTuple):
+    """Why a queue cannot get what its policies say, and the way out."""
+
+    code: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class Desired:
     attended: tuple[Standing, ...]
     uncatchable: tuple[tuple[Standing, str], ...]
     foreign: tuple[Rule, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
 
     @property
     def is_catching(self) -> bool:
@@ -71,41 +76,30 @@ def desired(policies: PolicySet, snapshot: Snapshot, names: Names, *, owned: Ite
     mine = frozenset(owned)
     foreign = tuple(rule for rule in snapshot.policies if rule.name not in mine)
     # What other routers made counts for nothing in our priorities: else two would outbid each other for ever.
-    plan = _Planner(policies, snapshot, names, [rule for rule in foreign if made_for(rule) is None])
-    attended = [queue for queue in snapshot.queues if plan.chain(queue)]
-    written = plan.written(attended) if policies.policies else []
-    top = max((rule.priority for rule in (*plan.foreign, *(policy.rule for policy in written))), default=0)
+    people = [rule for rule in foreign if made_for(rule) is None]
+    planner = _Planner(policies, snapshot, names, people)
+    attended = [queue for queue in snapshot.queues if planner.chain(queue)]
+    written = planner.written()
+    conflicts = tuple(planner.conflicts(written))
+    top = max((rule.priority for rule in (*people, *(policy.rule for policy in written))), default=0)
     own = own_rule(names, max(OWN_PRIORITY, top + 1))
     uncatchable = [(queue, target) for queue in attended if (target := foreign_target(queue, names)) is not None]
-    return Desired((Written(own), *written), tuple(attended), tuple(uncatchable), foreign)
-
-
-@dataclass(frozen=True, slots=True)
-class _Region:
-    """What one RabbitMQ policy, or the pair for both types of queues, is about.
-
-    `rank`: a higher one gets a higher priority. `members`: what names the queues; of two regions one with fewer of the
-    same is the wider.
-    """
-
-    expression: str
-    wanted: Wanted
-    kind: str | None
-    rank: tuple[int, ...]
-    members: frozenset[object] = frozenset()
+    served = planner.served(written, attended)
+    return Desired((Written(own), *served), tuple(attended), tuple(uncatchable), foreign, conflicts)
 
 
 class _Planner:
     """One vhost at one moment."""
 
-    def __init__(self, policies: PolicySet, snapshot: Snapshot, names: Names, foreign: Sequence[Rule]) -> None:
-        self._policies, self._snapshot, self._names, self.foreign = policies, snapshot, names, foreign
+    def __init__(self, policies: PolicySet, snapshot: Snapshot, names: Names, people: Sequence[Rule]) -> None:
+        self._policies, self._snapshot, self._names = policies, snapshot, names
         self._version, self._is_typed = snapshot.version, snapshot.version >= TYPES_FROM
         self._routers = other_routers(snapshot, names)
-        self._leading = [rule for rule in foreign if leads_to_inbox(rule, names)]
-        self._above = max((0, *(rule.priority for rule in foreign if rule not in self._leading)))
-        self._operators = Operators(snapshot, names)
+        self._leading = [rule for rule in people if leads_to_inbox(rule, names)]
+        self._above = max((0, *(rule.priority for rule in people if rule not in self._leading)))
         self._affixes = [*_affixes(policies, snapshot.vhost), *((f"{router.prefix}.", "") for router in self._routers)]
+        self._covering = Covering(policies)
+        self._there = {queue.name: queue for queue in snapshot.queues}
 
     def chain(self, queue: Standing) -> tuple[Policy, ...]:
         """The policies of a queue; none for one of another type, a router's own, or the broker's."""
@@ -113,112 +107,54 @@ class _Planner:
             return ()
         return self._policies.chain(vhost=self._snapshot.vhost, queue=queue.name, queue_type=queue.kind)
 
-    def written(self, attended: Sequence[Standing]) -> list[Written]:
-        """The policies, highest priority first."""
-        want = {queue.name: self._wanted(queue) for queue in attended if not self._is_led(queue)}
-        regions = self._kept([*self._general()])
-        written = self._written(regions)
-        if caught := self._caught(want, written):
-            regions = [replace(region, expression=_sparing(region.expression, caught)) for region in regions]
-            written = self._written(regions)
-        ours = [queue for queue in attended if queue.name in want]
-        if wrong := [queue for queue in ours if not self._is_right(queue, want[queue.name], written)]:
-            exact = (
-                _Region(selector_regex.exactly(queue.name), want[queue.name], queue.kind, (2, 0, 0)) for queue in wrong
-            )
-            written = self._written([*regions, *exact])
-        return self._served(want, written)
-
     def _is_left_out(self, queue: Standing) -> bool:
-        if queue.kind not in KINDS or queue.name.startswith("amq."):
+        if queue.kind not in TYPES or queue.name.startswith("amq."):
             return True
         return any(router.is_own(queue.name) for router in (self._names, *self._routers))
 
     def _is_led(self, queue: Standing) -> bool:
-        """Whether a policy that somebody made leads its dead letters to our inbox."""
-        return any(named(rule, queue.name, queue.kind, stated=queue.policy) for rule in self._leading)
+        """Whether a policy that somebody made leads, or may lead, its dead letters to our inbox."""
+        return bool(may_take(self._leading, queue.name, queue.kind, self._version))
 
-    def _wanted(self, queue: Standing) -> Wanted:
-        limited = bounded(queue.arguments, self._operators.operator(queue.name))
-        return wanted(self.chain(queue), self._names, bounded=limited)
-
-    # -- a region for each selector -------------------------------------------------------------------------------
-
-    def _general(self) -> Iterator[_Region]:
-        """What each policy means, for queues that do not stand yet too; apart for those that an operator limits."""
-        for policy in self._policies.policies:
-            kind = policy.queue_type
-            if policy.vhost not in {None, self._snapshot.vhost} or (kind is not None and not self._is_typed):
-                continue
-            is_one = policy.selector.kind is SelectorKind.QUEUE
-            covering = self._covering_of(policy)
-            chain = until_cut(covering)
-            if is_one:
-                queue = policy.selector.text
-                chain = [*self._policies.chain(vhost=self._snapshot.vhost, queue=queue, queue_type=kind)]
-            if policy not in chain:
-                continue
-            for operator in self._operators.operators_of(policy.selector.text if is_one else "\0", is_one=is_one):
-                limits = self._operators.limits(chain, operator)
-                want = wanted(chain, self._names, bounded=bounded({}, limits))
-                narrower = limits is not None and not selector_regex.is_every(limits.pattern)
-                members = frozenset({
-                    *(member.name for member in chain), *([("kind", kind)] if kind else []),
-                    *([("operator", limits.name)] if limits is not None and narrower else []),
-                })  # fmt: skip
-                cut_off = {member.name for member in covering} - members
-                rank = (int(is_one), len(members) + len(cut_off), limits.priority if limits is not None else 0)
-                yield _Region(self._expression(policy, limits), want, kind, rank, members)
-
-    def _covering_of(self, policy: Policy) -> list[Policy]:
-        return [member for member in self._covering.of(policy) if member.apply_to in {EVERY_KIND, policy.apply_to}]
-
-    @cached_property
-    def _covering(self) -> Covering:
-        return Covering(self._policies)
-
-    def _expression(self, policy: Policy, limits: Rule | None) -> str:
-        """Of the queues that the policy names and the operator policy limits; dead-letter queues are left out."""
-        operator = [] if limits is None else [selector_regex.closed(limits.pattern)]
-        expression = selector_regex.both([selector_regex.of_selector(policy.selector), *operator])
-        return selector_regex.except_for(expression, _guards(policy, self._affixes))
-
-    def _kept(self, regions: Sequence[_Region]) -> list[_Region]:
-        """Without those that a wider region of equal content serves."""
-        by_rank = sorted(
-            {region.members: region for region in reversed(regions)}.items(),
-            key=lambda item: (len(item[0]), item[1].expression),
-        )
-        kept: list[_Region] = []
-        by_member: dict[object, list[_Region]] = {}  # each by one of its members
-        for members, region in by_rank:
-            wider = [other for member in members for other in by_member.get(member, ()) if other.members < members]
-            best = max((len(other.members) for other in wider), default=-1)
-            over = [other for other in wider if len(other.members) == best]
-            if not over or any(other.wanted.content != region.wanted.content for other in over):
-                kept.append(region)
-                by_member.setdefault(next(iter(members)), []).append(region)
-        return kept
-
-    # -- regions as RabbitMQ policies -----------------------------------------------------------------------------
-
-    def _written(self, regions: Iterable[_Region]) -> list[Written]:
+    def written(self) -> list[Written]:
         """The policies, highest priority first; ranks are two priorities apart, for the two types of queues."""
-        ranked = sorted(regions, key=lambda region: (region.rank, repr(region.wanted.content), region.kind or ""))
-        out: list[Written] = []
-        for step, (_, group) in enumerate(groupby(ranked, key=lambda region: region.rank)):
-            for _, same in groupby(group, key=lambda region: (repr(region.wanted.content), region.kind)):
-                first, *others = same
-                for expression in _joined(region.expression for region in (first, *others)):
-                    out += self._pair(first, expression, self._above + 2 * step + 1)
+        ranked: dict[tuple[int, int], list[tuple[Policy, Wanted]]] = {}
+        for policy in self._policies.policies:
+            is_one = policy.selector.kind is SelectorKind.QUEUE
+            if policy.vhost not in {None, self._snapshot.vhost} or not (
+                policy.queue_type is None or self._is_typed or is_one
+            ):
+                continue
+            covering = [other for other in self._covering.of(policy) if other.apply_to in {"queues", policy.apply_to}]
+            if policy in (chain := self._chain_of(policy, covering)):
+                want = wanted(chain, self._names, bounded=is_one and self._is_bounded(policy.selector.text))
+                ranked.setdefault((int(is_one), len(covering)), []).append((policy, want))
         once: dict[str, Written] = {}  # what one of higher priority repeats would never be in force
-        for policy in reversed(out):
-            once.setdefault(policy.rule.name, policy)
-        return [*once.values()]
+        for step, rank in reversed([*enumerate(sorted(ranked))]):
+            for policy, want in ranked[rank]:
+                for each in self._pair(policy, want, self._above + 2 * step + 1):
+                    once.setdefault(each.rule.name, each)
+        return sorted(once.values(), key=lambda each: -each.rule.priority)
 
-    def _pair(self, region: _Region, expression: str, priority: int) -> Iterator[Written]:
+    def _chain_of(self, policy: Policy, covering: Sequence[Policy]) -> Sequence[Policy]:
+        """What holds for all queues that the policy names, those to come too."""
+        if policy.selector.kind is not SelectorKind.QUEUE:
+            return until_cut(covering)
+        queue = self._there.get(policy.selector.text)
+        kind = policy.queue_type or (None if queue is None else queue.kind)
+        return self._policies.chain(vhost=self._snapshot.vhost, queue=policy.selector.text, queue_type=kind)
+
+    def _is_bounded(self, queue: str) -> bool:
+        """Whether an argument or an operator policy limits its length, and refuses no publishes by itself."""
+        arguments = self._there[queue].arguments if queue in self._there else {}
+        operators = may_take(self._snapshot.operator_policies, queue, "quorum", self._version)
+        return any(bounded(arguments, operator) for operator in operators or (None,))
+
+    def _pair(self, policy: Policy, want: Wanted, priority: int) -> Iterator[Written]:
         """The lower one is what every type takes, the higher one what only quorum queues take."""
-        want, kind = region.wanted, region.kind
+        expression = selector_regex.of_selector(policy.selector)
+        expression = selector_regex.except_for(expression, _guards(policy, self._affixes))
+        kind = policy.queue_type
         if kind != "quorum":
             yield self._policy(expression, want.common, priority, kind)
         if kind == "quorum" or (kind is None and plain(want.full) != plain(want.common)):
@@ -227,45 +163,114 @@ class _Planner:
             yield self._policy(expression, want.full, priority + 1, "quorum" if may_mix else kind)
 
     def _policy(self, expression: str, keys: Definition, priority: int, kind: str | None) -> Written:
-        apply_to = f"{kind}_queues" if kind and self._is_typed else EVERY_KIND
+        apply_to = f"{kind}_queues" if kind and self._is_typed else "queues"
         rule = Rule("", expression, dict(plain(keys)), priority, apply_to)
         return Written(replace(rule, name=name_of(rule, self._names)), keys)
 
-    # -- proof ----------------------------------------------------------------------------------------------------
+    # -- what one policy for each selector cannot express -----------------------------------------------------------
 
-    def _is_right(self, queue: Standing, want: Wanted, written: Sequence[Written]) -> bool:
-        """Whether all that the broker may take is what the queue should have."""
-        rules = may_take(self._rules(written), queue.name, queue.kind, self._version)
-        keys = dict(plain(want.full if queue.kind == "quorum" else want.common))
-        is_sure = any(named(rule, queue.name, queue.kind) for rule in rules)
-        return is_sure and all(rule.definition == keys for rule in rules)
+    def conflicts(self, written: Sequence[Written]) -> Iterator[Conflict]:
+        """Queues that would not get what their policies say, and selectors that operator policies limit in part."""
+        for policy in self._policies.policies if written else ():
+            if not selector_regex.is_readable(selector_regex.of_selector(policy.selector)):
+                yield Conflict("expression", f"policy {policy.name} ({policy.source}): {_UNREADABLE}")
+        rules = _Rules(written, self._version)
+        wrong: dict[tuple[tuple[str, ...], bool], tuple[Sequence[Policy], list[str]]] = {}
+        for queue in self._snapshot.queues:
+            if self._is_left_out(queue) or self._is_led(queue):
+                continue
+            chain, given = self.chain(queue), rules.may_take(queue)
+            is_bounded = self._is_bounded(queue.name)
+            want = _keys(wanted(chain, self._names, bounded=is_bounded), queue.kind) if chain else None
+            is_sure = any(named(rule, queue.name, queue.kind) for rule in given)
+            if any(rule.definition != want for rule in given) or is_sure is not bool(chain):
+                is_limited = is_bounded and want != _keys(wanted(chain, self._names), queue.kind)
+                key = tuple(policy.name for policy in chain), is_limited
+                wrong.setdefault(key, (chain, []))[1].append(queue.name)
+        for (_, is_limited), (policies, queues) in wrong.items():
+            yield _limited(policies, listed(queues)) if is_limited else _crossing(policies, listed(queues))
+        yield from self._limited_to_come({policies[0].name for policies, _ in wrong.values() if policies})
 
-    def _rules(self, written: Sequence[Written]) -> list[Rule]:
-        return [*(policy.rule for policy in written), *self.foreign]
+    def _limited_to_come(self, reported: Container[str]) -> Iterator[Conflict]:
+        """Selectors of which queues to come would refuse publishes where an operator policy limits their length."""
+        operators = [rule for rule in self._snapshot.operator_policies if rule.apply_to != "classic_queues"]
+        operators = [rule for rule in operators if bounded({}, rule) and selector_regex.name_in(rule.pattern) is None]
+        for policy in self._policies.policies if operators else ():
+            is_here = policy.vhost in {None, self._snapshot.vhost} and policy.name not in reported
+            if policy.selector.kind is SelectorKind.QUEUE or not is_here:
+                continue
+            chain = until_cut(self._covering.of(policy))
+            if wanted(chain, self._names).content == wanted(chain, self._names, bounded=True).content:
+                continue
+            meets = (rule for rule in operators if _may_limit(rule, policy))
+            if (operator := next(meets, None)) is not None:
+                yield _limited((policy,), f'queues of operator policy "{operator.name}" ({operator.pattern[:80]})')
 
-    def _caught(self, want: Container[str], written: Sequence[Written]) -> list[str]:
-        """The queues that stand, that no policy is about, and that one of these would be in force for."""
-        rules = [policy.rule for policy in written]
-        others = (queue for queue in self._snapshot.queues if queue.name not in want)
-        return [
-            queue.name
-            for queue in others
-            if not (self._is_left_out(queue) or self._is_led(queue))
-            and at_top(rules, queue.name, queue.kind, self._version)
-        ]
-
-    def _served(self, want: Mapping[str, Wanted], written: Sequence[Written]) -> list[Written]:
+    def served(self, written: Sequence[Written], attended: Iterable[Standing]) -> list[Written]:
         """Each with the queues that it is in force for."""
-        kinds = {queue.name: queue.kind for queue in self._snapshot.queues}
-        rules, serves = self._rules(written), dict[int, list[str]]()
-        for name in want:
-            serves.setdefault(id(in_force(rules, name, kinds[name], self._version)), []).append(name)
-        return [replace(policy, queues=tuple(sorted(serves.get(id(policy.rule), ())))) for policy in written]
+        rules, serves = _Rules(written, self._version), dict[str, list[str]]()
+        for queue in attended:
+            if (given := rules.may_take(queue)) and not self._is_led(queue):
+                serves.setdefault(given[0].name, []).append(queue.name)
+        return [replace(policy, queues=tuple(sorted(serves.get(policy.rule.name, ())))) for policy in written]
 
 
-def size(expression: str) -> int:
-    """Of an expression, in bytes."""
-    return len(expression.encode(errors="surrogateescape"))
+def _may_limit(operator: Rule, policy: Policy) -> bool:
+    pattern = operator.pattern
+    return not selector_regex.is_readable(pattern) or selector_regex.may_meet(policy.selector, pattern)
+
+
+class _Rules:
+    """Ours: those that name one queue are found by its name, the others are tried."""
+
+    def __init__(self, written: Iterable[Written], version: tuple[int, ...]) -> None:
+        self._version = version
+        self._by_name: dict[str | None, list[Rule]] = {None: []}
+        for policy in written:
+            self._by_name.setdefault(selector_regex.name_in(policy.rule.pattern), []).append(policy.rule)
+
+    def may_take(self, queue: Standing) -> list[Rule]:
+        rules = [*self._by_name.get(queue.name, ()), *self._by_name[None]]
+        return may_take(rules, queue.name, queue.kind, self._version)
+
+
+def _keys(want: Wanted, kind: str) -> dict[str, object]:
+    return dict(plain(want.full if kind == "quorum" else want.common))
+
+
+def listed(queues: Sequence[str]) -> str:
+    """The first few of these queues."""
+    more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
+    return f"{'queue' if len(queues) == 1 else 'queues'} {', '.join(sorted(queues)[:_SHOWN])}{more}"
+
+
+def _limited(chain: Sequence[Policy], queues: str) -> Conflict:
+    policy = f"policy {chain[0].name} ({chain[0].source})"
+    return Conflict(
+        "limit",
+        f"{queues}: an argument or an operator policy limits their length, and RabbitMQ would refuse publishes at the "
+        f"limit, because dead letters of {policy} come at least once; write overflow: drop-head into it (they come at "
+        f"most once then) or overflow: reject-publish, or give each of these queues a policy of its own (queue:)",
+    )
+
+
+def _crossing(chain: Sequence[Policy], queues: str) -> Conflict:
+    if not chain:
+        text = (
+            "no policy selects them, but RabbitMQ, which compares bytes, would apply one; write its pattern: as match:"
+        )
+    elif len(chain) == 1:
+        text = (
+            f"policy {chain[0].name} ({chain[0].source}) selects them, but RabbitMQ would not apply it: it reads the "
+            f"expression otherwise, or knows no types of queues; give each of them a policy of its own (queue:)"
+        )
+    else:
+        policies = ", ".join(f"{policy.name} ({policy.source})" for policy in chain)
+        text = (
+            f"policies {policies} select them, and RabbitMQ applies one policy to a queue, which would not be what "
+            f"all of these say; give each of the queues a policy of its own (queue:), which may be empty"
+        )
+    return Conflict("crossing", f"{queues}: {text}")
 
 
 def until_cut(chain: Iterable[Policy]) -> list[Policy]:
@@ -276,29 +281,6 @@ def until_cut(chain: Iterable[Policy]) -> list[Policy]:
         if not policy.inherit:
             break
     return out
-
-
-def _joined(expressions: Iterable[str]) -> Iterator[str]:
-    """As few expressions as RabbitMQ's limit allows. What is not anchored, or has branches, stays by itself."""
-    portion: list[str] = []
-    used = 0
-    for expression in dict.fromkeys(expressions):
-        if not selector_regex.is_joinable(expression):
-            yield expression
-            continue
-        if portion and used + size(expression) > MOST_EXPRESSION - len("^(?:)"):
-            yield selector_regex.of_many(portion)
-            portion, used = [], 0
-        portion.append(expression)
-        used += size(expression)  # its ^ becomes a |
-    if portion:
-        yield selector_regex.of_many(portion)
-
-
-def _sparing(expression: str, queues: Iterable[str]) -> str:
-    """The expression without queues that no policy is about."""
-    caught = [selector_regex.exactly(name) for name in queues if selector_regex.fits(expression, name) is not False]
-    return selector_regex.except_for(expression, caught)
 
 
 # -- auto-created dead-letter queues: `queue:` alone names them ------------------------------------------------------

@@ -4,24 +4,20 @@ So such a policy is a conflict, and apply changes nothing in the vhost. No key o
 it, and nobody else. One that leads to our inbox by itself, from above our policies, is none: its queues are caught.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dlx_router.broker.management import Snapshot, Standing
 from dlx_router.broker.policies import Rule
 from dlx_router.core.names import Names
-from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind
-from dlx_router.provisioning import selector_regex
+from dlx_router.core.policy import Policy, PolicySet
 from dlx_router.provisioning.broker_rules import may_take
-from dlx_router.provisioning.desired_policies import Desired
+from dlx_router.provisioning.desired_policies import Desired, listed
 from dlx_router.provisioning.ownership import is_own_rule, made_for
 from dlx_router.provisioning.queue_definition import EXCHANGE, HANDED_OVER, leads_to_inbox
-from dlx_router.provisioning.selector_regex import fits, is_readable
+from dlx_router.provisioning.selector_regex import is_readable, may_meet
 
 _KINDS: Final = frozenset({"all", "queues", "classic_queues", "quorum_queues"})
-_SHOWN: Final = 5
-_WORD: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def conflicts(want: Desired, policies: PolicySet, snapshot: Snapshot, names: Names) -> Iterator[str]:
@@ -40,16 +36,12 @@ def conflicts(want: Desired, policies: PolicySet, snapshot: Snapshot, names: Nam
 
 def _shared(rule: Rule, attended: Sequence[Standing], here: Sequence[Policy], version: tuple[int, ...]) -> str:
     """The queues that it is, or may be, about; "" for none that is known."""
-    queues = [
-        queue.name for queue in attended if may_take([rule], queue.name, queue.kind, version, stated=queue.policy)
-    ]
-    more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
-    listed = f"{'queue' if len(queues) == 1 else 'queues'} {', '.join(sorted(queues)[:_SHOWN])}{more}"
+    queues = [queue.name for queue in attended if may_take([rule], queue.name, queue.kind, version)]
     if not is_readable(rule.pattern):
-        maybe = f" ({listed}, maybe)" if queues else ""
+        maybe = f" ({listed(queues)}, maybe)" if queues else ""
         return f"only RabbitMQ can read which queues it is about{maybe}"
     if queues:
-        return f"it is about {listed}"
+        return f"it is about {listed(queues)}"
     policy = next((policy for policy in here if may_meet(policy.selector, rule.pattern)), None)
     return "" if policy is None else f"it is about queues to come that policy {policy.name} ({policy.source}) names"
 
@@ -71,25 +63,3 @@ def _text(rule: Rule, shared: str, names: Names, top: int, router: str | None) -
         f"{text}{plain}let its pattern name other queues only{moved} or keep it, with a priority above {top} and "
         f"{EXCHANGE}: {names.inbox} in it; then apply"
     )
-
-
-def may_meet(selector: Selector, expression: str) -> bool:
-    """Whether some queue that the selector names is surely one that the RabbitMQ policy names."""
-    exact = selector_regex.name_in(expression)
-    if exact is not None:
-        return selector.fits(exact)
-    if selector_regex.is_every(selector_regex.of_selector(selector)) or selector_regex.is_every(expression):
-        return True
-    return any(fits(expression, name) for name in _samples(selector, expression) if selector.fits(name))
-
-
-def _samples(selector: Selector, expression: str) -> Iterator[str]:
-    """Names that the selector may name: in place of * and # stand words that the expression asks for."""
-    if selector.kind is SelectorKind.QUEUE:
-        yield selector.text
-    if selector.kind is not SelectorKind.MATCH:
-        return
-    words = selector.text.split(".")
-    for filler in ("x", *dict.fromkeys(_WORD.findall(expression))):
-        for kept in ({"*"}, {"*", "#"}):
-            yield ".".join(filler if word in kept else word for word in words if word in kept or word != "#")

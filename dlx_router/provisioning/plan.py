@@ -17,14 +17,13 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet
 from dlx_router.provisioning import delayed_exchanges
 from dlx_router.provisioning.broker_rules import may_take
-from dlx_router.provisioning.desired_policies import MOST_EXPRESSION, Desired, Written, desired, size
+from dlx_router.provisioning.desired_policies import MAX_EXPRESSION, Desired, Written, desired
 from dlx_router.provisioning.foreign_policies import conflicts
 from dlx_router.provisioning.ownership import own_name, recognised
-from dlx_router.provisioning.queue_definition import STRATEGY, bounded
+from dlx_router.provisioning.queue_definition import STRATEGY
 from dlx_router.provisioning.removal import DEATHS
 from dlx_router.provisioning.routing import uncaught
-from dlx_router.provisioning.selector_regex import is_readable
-from dlx_router.provisioning.steps import POLICY, Action, Step, after, gives_way, of_policies, same
+from dlx_router.provisioning.steps import POLICY, Action, Step, after, of_policies, same
 
 FOREIGN: Final = "declared"
 NOW: Final = "move its messages elsewhere and delete it; apply, or a start of the router, declares it as it must be"
@@ -32,14 +31,12 @@ TOO_LONG: Final = "expression"
 UNMATCHED: Final = "selector"
 SHARED: Final = "foreign-policy"
 UNCOUNTED: Final = "uncounted"
-REFUSED: Final = "refused"
-_NONE: Final[Mapping[str, str]] = {}
 _ORDER: Final = (Exchange, Queue, Binding)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a person should know; `conflict`: it keeps letters from coming; `name`: a policy that may not change.
+    """What a person should know; `conflict`: it keeps letters from coming.
 
     `stops`: while it holds, apply changes nothing in the vhost.
     """
@@ -47,7 +44,6 @@ class Note:
     code: str
     text: str
     conflict: bool = False
-    name: str = ""
     stops: bool = False
 
 
@@ -92,31 +88,23 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     journal: bool = True,
     delayed: Sequence[Delayed] = (),
     attachments: Iterable[Attachment] = (),
-    refused: Mapping[str, str] = _NONE,
 ) -> Plan:
-    """What apply would do. `owned`: the names of the RabbitMQ policies that are ours; the rest is of any vhost.
-
-    `refused`: policies that the broker does not take, and why: what stands in their place is judged as all else.
-    """
+    """What apply would do. `owned`: the names of the RabbitMQ policies that are ours; the rest is of any vhost."""
     owned |= recognised(snapshot.policies, names)
     want = desired(policies, snapshot, names, owned=owned)
     late = delayed_exchanges.here(delayed, snapshot.vhost)
     unfit = delayed_exchanges.unfit(late, snapshot)
     fit = delayed_exchanges.definitions_of((entry for entry in late if entry.exchange not in unfit), names)
     made = [*core(names), *([journal_stream(names)] if journal else []), *fit]
-    needed = [*_things(snapshot, made), *_of_policies(want, snapshot, owned)]
-    blocked = [*_taken(want, snapshot, names, owned), *_too_long(want)]
-    blocked += [Note(REFUSED, text, conflict=True, name=name) for name, text in refused.items()]
-    left_out = frozenset(note.name for note in blocked if note.conflict)
-    steps, kept = _possible(needed, left_out)
-    if refused:
-        steps = [step for step in steps if step.what != POLICY or not gives_way(step)]
+    there = {rule.name: rule for rule in snapshot.policies}
+    steps = [*_things(snapshot, made), *of_policies(want.policies, there, owned)]
     uncatchable = uncaught(want.uncatchable, attachments, snapshot, names)
     notes = [
         *(Note(NOT_CATCHABLE, message, conflict=True) for _, message in uncatchable),
-        *_shared(want, policies, snapshot, names),
-        *blocked,
-        *_kept(kept),
+        *(Note(code, text, conflict=True, stops=True) for code, text in want.conflicts),
+        *(Note(SHARED, text, conflict=True, stops=True) for text in conflicts(want, policies, snapshot, names)),
+        *_taken(want, snapshot, names, owned),
+        *_too_long(want),
         *_pending(snapshot, after(snapshot.policies, steps)),
         *_undelayed(unfit),
         *_unmatched(policies, snapshot),
@@ -124,37 +112,9 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     ]
     wanted = [policy.rule.name for policy in want.policies]
     every = [*(_called(definition) for definition in made), *((POLICY, name) for name in wanted)]
-    changing = {(step.what, step.name) for step in needed}
+    changing = {(step.what, step.name) for step in steps}
     unchanged = tuple(f"{what} {name}" for what, name in every if (what, name) not in changing)
-    ours = (frozenset(wanted) - left_out) | (owned & left_out) | kept
-    return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned, ours, unchanged)
-
-
-def _of_policies(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> list[Step]:
-    return of_policies(want.policies, {rule.name: rule for rule in snapshot.policies}, owned)
-
-
-def _possible(steps: Sequence[Step], left_out: frozenset[str]) -> tuple[list[Step], frozenset[str]]:
-    """The steps without those about policies that are left out, and the policies that stay because of them.
-
-    Each may be the only one that catches some queue: the policy that replaces it has another name, and is perhaps the
-    one that is left out.
-    """
-    possible = [step for step in steps if step.what != POLICY or step.name not in left_out]
-    if not left_out:
-        return possible, frozenset()
-    kept = frozenset(step.name for step in possible if step.action is Action.REMOVE)
-    return [step for step in possible if step.action is not Action.REMOVE], kept
-
-
-def _kept(policies: frozenset[str]) -> Iterator[Note]:
-    if policies:
-        yield Note(
-            "kept",
-            f"nothing is removed while a policy is left out, for it may be all that catches some queues; these stay, "
-            f"and what replaces them may not be in force yet: {', '.join(sorted(policies))}; mend what is left out, "
-            f"then apply",
-        )
+    return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned, frozenset(wanted), unchanged)
 
 
 def _foreign(snapshot: Snapshot, names: Names) -> Iterator[Note]:
@@ -179,29 +139,16 @@ def _exchange(snapshot: Snapshot, name: str) -> declared.Found:
     return declared.Found(snapshot.exchanges[name], leads, auto_delete=name in snapshot.auto_delete)
 
 
-def _shared(want: Desired, policies: PolicySet, snapshot: Snapshot, names: Names) -> Iterator[Note]:
-    for text in conflicts(want, policies, snapshot, names):
-        yield Note(SHARED, text, conflict=True, stops=True)
-    for rule in snapshot.operator_policies if want.is_catching else ():
-        if not is_readable(rule.pattern) and rule.apply_to != "exchanges" and bounded({}, rule):
-            yield Note(
-                SHARED,
-                f'operator policy "{rule.name}": only RabbitMQ can read which queues it is about '
-                f"({rule.pattern[:80]}), so it is taken to limit every queue, and dead letters come at most once; "
-                f"write it plainly (docs/provisioning.md says how)",
-            )
-
-
 def _too_long(want: Desired) -> Iterator[Note]:
     """Policies whose expression is longer than RabbitMQ takes."""
     for policy in want.policies:
-        if (n := size(policy.rule.pattern)) > MOST_EXPRESSION:
+        if (size := len(policy.rule.pattern.encode(errors="surrogateescape"))) > MAX_EXPRESSION:
             text = (
-                f'policy "{policy.rule.name}": its expression has {n} bytes, and RabbitMQ takes {MOST_EXPRESSION:,}, '
-                f"so it is left out ({policy.rule.pattern[:80]}…); write a shorter selector, or several, or give "
-                f"dead-letter queues fewer different prefixes and suffixes: each is an exception in it"
+                f'policy "{policy.rule.name}": its expression has {size} bytes, and RabbitMQ takes {MAX_EXPRESSION:,} '
+                f"({policy.rule.pattern[:80]}…); write a shorter selector, or several, or give dead-letter queues "
+                f"fewer different prefixes and suffixes: each is an exception in it"
             )
-            yield Note(TOO_LONG, text, conflict=True, name=policy.rule.name)
+            yield Note(TOO_LONG, text, conflict=True, stops=True)
 
 
 def _called(definition: Definition) -> tuple[str, str]:
@@ -266,7 +213,7 @@ def _taken(want: Desired, snapshot: Snapshot, names: Names, owned: frozenset[str
                 f'policy "{rule.name}" has a name of ours, but apply did not make it, so it is not touched; '
                 f"rename or remove it",
                 conflict=ours is not None,
-                name=rule.name,
+                stops=ours is not None,
             )
 
 
@@ -275,10 +222,7 @@ def _pending(snapshot: Snapshot, then: Sequence[Rule]) -> Iterator[Note]:
     for queue in snapshot.queues:
         if queue.pending == 0:
             continue
-        now, later = (
-            may_take(rules, queue.name, queue.kind, snapshot.version, stated=queue.policy)
-            for rules in (snapshot.policies, then)
-        )
+        now, later = (may_take(rules, queue.name, queue.kind, snapshot.version) for rules in (snapshot.policies, then))
         if not _loses_strategy(now, later):
             continue
         if queue.pending is not None:

@@ -193,7 +193,7 @@ def _underway(snapshot: Snapshot, mine: frozenset[str], *, uncounted: bool) -> I
     for queue in snapshot.queues:
         if queue.pending == 0 or (queue.pending is None and uncounted and not queue.is_down):
             continue
-        rules = may_take(snapshot.policies, queue.name, queue.kind, snapshot.version, stated=queue.policy)
+        rules = may_take(snapshot.policies, queue.name, queue.kind, snapshot.version)
         if not any(rule.name in mine and STRATEGY in rule.definition for rule in rules):
             continue
         if queue.pending is None:

@@ -6,19 +6,15 @@ all else (`[[:alpha:]]`, `\Q…\E`, `\h`, `(?i)` in the middle) nothing is said:
 """
 
 import re
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.policy import Selector, SelectorKind
 
 EVERY = ".*"
-_SURROGATES: Final = range(0xD800, 0xE000)  # no characters, and no bytes stand for them
-_CLASS: Final = r"\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]"
-_WHOLE: Final = rf"\\Q(?P<text>.*?)(?:\\E|\Z)|\\x\{{(?P<hex>[0-9A-Fa-f]+)\}}|\\.|{_CLASS}"
-_PART: Final = re.compile(rf"{_WHOLE}|(?P<named>\(\?P?<[A-Za-z_]\w*>)|(?P<flags>\(\?[A-Za-z-]+\))", re.DOTALL)
-_LEADING: Final = re.compile(r"\(\?([A-Za-z-]+)\)")
+_LEADING: Final = re.compile(r"\(\?([ims]+)\)")
+_WORD: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 _ESCAPE: Final = rb"\\(?:[^A-Za-z0-9]|[dDwWsSbnrtf]|x[0-9A-Fa-f]{2})"
 # In a class no `[`, which may begin a POSIX class, and nothing that Python may come to read as an operation on sets.
@@ -39,28 +35,9 @@ def of_selector(selector: Selector) -> str:
         case SelectorKind.MATCH:
             return of_words(selector.text.split("."))
         case SelectorKind.PATTERN:
-            return closed(selector.text)
+            leading = _LEADING.match(selector.text)  # flags hold for it alone, wherever it comes to stand
+            return f"(?{leading[1]}:{selector.text[leading.end() :]})" if leading else selector.text
     raise AssertionError(selector)
-
-
-def closed(expression: str) -> str:
-    r"""The same, so that it may stand beside others in one expression: nothing in it reaches beyond its end.
-
-    Flags hold for it alone; its groups have no names, which PCRE takes once only; `\Q` has an end; and characters are
-    written as they are, because PCRE takes `\x{20AC}` of an expression on bytes for an error.
-    """
-    out = _PART.sub(_plain, expression)
-    if leading := _LEADING.match(out):
-        out = f"(?{leading[1]}:{out[leading.end() :]})"
-    return f"(?:{out})" if any(part["flags"] for part in _PART.finditer(out)) else out
-
-
-def _plain(part: re.Match[str]) -> str:
-    if part["text"] is not None:
-        return re.escape(part["text"])
-    if part["hex"] is not None and (code := int(part["hex"], 16)) <= sys.maxunicode and code not in _SURROGATES:
-        return f"(?:{re.escape(chr(code))})"
-    return "(" if part["named"] else part[0]
 
 
 def of_words(words: list[str]) -> str:
@@ -75,32 +52,6 @@ def of_words(words: list[str]) -> str:
         dot = "" if at == 0 else r"\."
         out += r"(\..*)?" if word == "#" else dot + ("[^.]*" if word == "*" else re.escape(word))
     return f"^{out}$"
-
-
-def is_joinable(expression: str) -> bool:
-    """Whether `of_many` takes the expression: all of it begins at the first byte of a name, and it is read here."""
-    return expression.startswith("^") and "|" not in expression and _ALIKE.fullmatch(_bytes(expression)) is not None
-
-
-def of_many(expressions: Sequence[str]) -> str:
-    """An expression that fits where any of these does, tried at the first byte of a name only.
-
-    Tried at each byte, a thousand queues and policies take the broker minutes.
-    """
-    ends = "|".join(expression[1:] for expression in expressions)
-    return f"^{ends if len(expressions) == 1 else f'(?:{ends})'}"
-
-
-def both(expressions: Iterable[str]) -> str:
-    """An expression that fits where all of them do."""
-    needed = [expression for expression in dict.fromkeys(expressions) if not is_every(expression)]
-    if not needed:
-        return EVERY
-    if len(needed) == 1:
-        return needed[0]
-    *ahead, last = sorted(needed, key=lambda expression: expression.startswith("^"))
-    looks = "".join(f"(?={_from_start(expression)})" for expression in ahead)
-    return f"^{looks}{_from_start(last)}"
 
 
 def except_for(expression: str, others: Iterable[str]) -> str:
@@ -123,6 +74,28 @@ def name_in(expression: str) -> str | None:
 def is_every(expression: str) -> bool:
     """Whether it surely fits every name."""
     return expression in {EVERY, "", "^", "^.*", "^.*$", ".*$", "^.+", ".+", "^(.*)$", "(.*)"}
+
+
+def may_meet(selector: Selector, expression: str) -> bool:
+    """Whether some queue that the selector names is surely one that the RabbitMQ policy names."""
+    exact = name_in(expression)
+    if exact is not None:
+        return selector.fits(exact)
+    if is_every(of_selector(selector)) or is_every(expression):
+        return True
+    return any(fits(expression, name) for name in _samples(selector, expression) if selector.fits(name))
+
+
+def _samples(selector: Selector, expression: str) -> Iterator[str]:
+    """Names that the selector may name: in place of * and # stand words that the expression asks for."""
+    if selector.kind is SelectorKind.QUEUE:
+        yield selector.text
+    if selector.kind is not SelectorKind.MATCH:
+        return
+    words = selector.text.split(".")
+    for filler in ("x", *dict.fromkeys(_WORD.findall(expression))):
+        for kept in ({"*"}, {"*", "#"}):
+            yield ".".join(filler if word in kept else word for word in words if word in kept or word != "#")
 
 
 def _from_start(expression: str) -> str:

@@ -62,7 +62,7 @@ def test_a_policy_of_other_queues_and_one_that_leads_to_the_inbox_by_itself_are_
     assert not planned.conflicts
     rules = after(now.policies, planned.steps)
     assert rule in rules
-    effective = in_force(rules, "orders.new", "quorum", stated="theirs")
+    effective = in_force(rules, "orders.new", "quorum")
     assert effective is not None
     assert effective.definition["dead-letter-exchange"] == INBOX
     assert plan(ORDERS, replace(now, policies=rules), NAMES, frozenset()).conflicts == ()

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,9 @@ policies:
   - {name: base, match: "#", definition: {max-delivery-attempts: 1}}
   - {name: orders, match: "orders.#", definition: {message-ttl: 1h}}
   - {name: hot, queue: hot, definition: {delivery-limit: 5}}
+  - {name: bounded, queue: bounded}
 """
 INBOX = "dlx-router.inbox"
-
-
-TEAMS = "".join(
-    f"  - {{name: p{at}, match: team-of-a-rather-long-name-{at:04}.work.#, definition: {{max-delivery-attempts: 1}}}}\n"
-    for at in range(700)
-)
 
 
 class Commands:
@@ -227,27 +221,6 @@ def test_destroy_is_kept_by_a_policy_made_by_hand_that_leads_to_an_inbox(command
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
-def test_a_selector_that_grew_too_long_leaves_its_queues_what_they_have(commands: Commands) -> None:
-    """Each prefix of dead-letter queues is an exception in the expression of #."""
-    base = 'version: 1\npolicies:\n  - {name: base, match: "#"}\n'
-    team = "  - {{name: t{0}, match: team{0}.#, definition: {{dead-letter-queue-prefix: dead-letters-of-team-{0}.}}}}\n"
-    commands.declare("orders.new", queue_type="quorum")
-    commands.write(base)
-    commands.apply()
-    before = commands.policies()
-    commands.write(base + "".join(map(team.format, range(40))))
-    done = commands.run("apply")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "nothing is removed while a policy is left out" in done.stdout
-    assert before.items() <= commands.policies().items()
-    assert commands.plan()["steps"] == [], "what apply cannot do is no step"
-    commands.write(base)
-    commands.apply()
-    assert commands.policies() == before
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
 def test_destroy_knows_the_lock_of_a_guard_by_its_whole_name(commands: Commands, amqp: Client) -> None:
     """What only begins like one is somebody's: of a router of prefix dlx-router.guard, say. Letters in one count."""
     commands.apply()
@@ -329,20 +302,3 @@ def test_drain_lets_every_letter_arrive_first(commands: Commands, amqp: Client) 
     assert done.returncode == 0, done.stdout + done.stderr
     assert commands.vhost.queues() == ["a"]
     assert amqp.take("a").body == b"1"
-
-
-@pytest.mark.slow
-def test_the_broker_takes_what_apply_makes_of_very_many_policies(vhost: Vhost, tmp_path: Path) -> None:
-    """Of equal content they share an expression, and what PCRE compiles to more than 64 KiB is refused."""
-    commands = Commands(vhost, tmp_path)
-    commands.write(f"version: 1\npolicies:\n{TEAMS}")
-    for at in (0, 350, 699):
-        commands.declare(f"team-of-a-rather-long-name-{at:04}.work.new", queue_type="quorum")
-    commands.apply()
-    assert commands.plan()["steps"] == []
-    for at in (0, 350, 699):
-        eventually(partial(_leads, commands, f"team-of-a-rather-long-name-{at:04}.work.new", INBOX), 20)
-
-
-def _leads(commands: Commands, queue: str, exchange: str) -> bool:
-    return (commands.effective(queue) or {}).get("dead-letter-exchange") == exchange

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.broker.management import Snapshot, Standing
@@ -171,74 +171,3 @@ def test_the_policy_on_our_own_falls_last() -> None:
     planned = plan(policies_of(rest={}), now, names, frozenset())
     assert [step.name for step in planned.steps if step.what == "policy"][-1] == "dlx-router.own"
     assert lapses(planned, now, OWN, "queue-leader-locator") == []
-
-
-# -- what is left out --------------------------------------------------------------------------------------------------
-
-
-def many_prefixes(count: int) -> PolicySet:
-    """Each is an exception in the expression of #, which is too long at some number."""
-    teams = {f"team{at:02}": {"dead-letter-queue-prefix": f"dead-letters-of-team-{at:02}."} for at in range(count)}
-    return policies_of(rest={}, **teams)
-
-
-def test_while_a_policy_is_left_out_none_is_removed_that_may_be_all_that_catches_a_queue() -> None:
-    queues = (QUORUM, CLASSIC, Standing("team00.a", "quorum"))
-    now = applied(many_prefixes(2), Snapshot("/", (4, 3), queues))
-    planned = plan(many_prefixes(40), now, NAMES, frozenset())
-    assert not planned.is_refused
-    assert {note.code for note in planned.conflicts} == {"expression"}
-    left_out = {note.name for note in planned.conflicts}
-    assert left_out.isdisjoint(step.name for step in planned.steps)
-    in_force = {rule.name for queue in queues for rule in at_top(now.policies, queue.name, queue.kind)}
-    assert in_force.isdisjoint(step.name for step in planned.steps if step.action is Action.REMOVE)
-    then = after(now.policies, planned.steps)
-    assert [queue.name for queue in (*queues, Standing("to.come", "quorum")) if not has(EXCHANGE, then, queue)] == []
-    (note,) = [note for note in planned.notes if note.code == "kept"]
-    assert all(name in note.text for name in planned.ours - {policy.rule.name for policy in planned.desired.policies})
-    assert planned.ours >= {rule.name for rule in now.policies}, "the ledger names what stays"
-    assert left_out.isdisjoint(planned.ours)
-
-
-@given(SETS, SETS, FOREIGN, STANDING, TO_COME, st.integers(0, 9))
-def test_whatever_is_left_out_every_queue_keeps_a_dead_letter_exchange(
-    was: PolicySet, will: PolicySet, theirs: list[Rule], queues: list[Standing], to_come: list[Standing], at: int
-) -> None:
-    now = applied(was, Snapshot("/", (4, 3), tuple(queues), policies=tuple(theirs)))
-    whole = plan(will, now, NAMES, frozenset())
-    then = after(now.policies, whole.steps)
-    added = [step.name for step in whole.steps if step.what == "policy" and step.action is Action.ADD]
-    assume(added)
-    stranger = Rule(added[at % len(added)], "^nothing$", {"expires": 5}, 0)  # so the policy of that name is left out
-    now = replace(now, policies=(*now.policies, stranger))
-    planned = plan(will, now, NAMES, frozenset())
-    assert stranger.name not in {step.name for step in planned.steps}
-    kept = [queue for queue in (*queues, *to_come) if has(EXCHANGE, now.policies, queue) and has(EXCHANGE, then, queue)]
-    for step, rules in moments(planned, now):
-        assert all(has(EXCHANGE, rules, queue) for queue in kept), (step.action, step.name)
-
-
-def test_once_the_expression_fits_what_was_kept_goes() -> None:
-    now = applied(many_prefixes(2), Snapshot("/", (4, 3), (QUORUM, CLASSIC)))
-    stuck = applied(many_prefixes(40), now)
-    planned = plan(many_prefixes(3), stuck, NAMES, frozenset())
-    assert planned.conflicts == ()
-    done = after(stuck.policies, planned.steps)
-    assert {rule.name for rule in done} == {policy.rule.name for policy in planned.desired.policies}
-    assert lapses(planned, stuck, [QUORUM, CLASSIC], STRATEGY, EXCHANGE) == []
-
-
-def test_deaths_on_their_way_are_judged_by_what_will_stand_without_what_is_left_out() -> None:
-    """What orders would have for quorum queues is left out: what it has for all types would be in force instead."""
-    pending = replace(QUORUM, pending=3)
-    words: dict[str, dict[str, Any]] = {"orders": {"overflow": "reject-publish"}, "rest": {"max-length": 5}}
-    now = applied(policies_of(rest={}), Snapshot("/", (4, 3), (pending,)))
-    named = Rule(_name_of_narrower(words, now), "^elsewhere$", {}, 1)  # somebody's, in the place of the narrower one
-    planned = plan(policies_of(**words), replace(now, policies=(*now.policies, named)), NAMES, frozenset())
-    assert {note.code for note in planned.conflicts} >= {"policy", "pending"}
-    assert planned.is_refused
-
-
-def _name_of_narrower(words: dict[str, dict[str, Any]], now: Snapshot) -> str:
-    planned = plan(policies_of(**words), now, NAMES, frozenset())
-    return next(policy.rule.name for policy in planned.desired.policies if QUORUM.name in policy.queues)

@@ -11,7 +11,6 @@ import pytest
 
 from dlx_router.broker.management import Management, Snapshot, Standing
 from dlx_router.broker.policies import Rule
-from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import ownership
@@ -195,31 +194,6 @@ async def test_a_death_is_on_its_way_where_only_the_broker_knows_whose_policy_is
     rules = (Rule("p.11111111", "^[[:alpha:]]+$", AT_LEAST_ONCE, 5),)
     snapshot = Snapshot("/", (4, 3), (Standing("q", "quorum", pending=5),), policies=rules)
     assert [line.split(" at-")[0] for line in (await remains_of(snapshot, {})).blockers] == ["queue q: 5"]
-
-
-def test_what_stands_where_the_broker_refuses_a_policy_is_judged_as_all_else(tmp_path: Path) -> None:
-    """The wider policy rises above the old narrow one, which had the strategy; with the new narrow one it would not."""
-    (tmp_path / "p.yaml").write_text(
-        "version: 1\npolicies:\n"
-        '  - {name: wide, match: "orders.#", definition: {max-length: 1000}}\n'
-        '  - {name: narrow, pattern: "^orders[.][a-c]$", definition: {max-length: 10, overflow: reject-publish}}\n',
-        encoding="utf-8",
-    )
-    policies = load_policies(tmp_path, NAMES).policies
-    queue = Standing("orders.a", "quorum", pending=0, messages=0)
-    empty = Snapshot("/", (4, 3), (queue,))
-    written = plan(policies, empty, NAMES, frozenset()).desired.policies
-    strict = {policy.rule.name for policy in written if "dead-letter-strategy" in policy.rule.definition}
-    others = [policy.rule for policy in written if policy.rule.name not in strict]
-    assert strict
-    assert others
-    old = Rule("p.22222222", "^orders[.]a$", {**AT_LEAST_ONCE, "overflow": "reject-publish"}, 0)
-    stands = replace(empty, queues=(replace(queue, pending=3),), policies=(old,))
-    owned = frozenset({old.name})
-    assert not plan(policies, stands, NAMES, owned).is_refused
-    refused = plan(policies, stands, NAMES, owned, refused=dict.fromkeys(strict, "RabbitMQ refuses it"))
-    assert {note.code for note in refused.notes if note.stops} == {"pending"}
-    assert {note.code for note in refused.conflicts} >= {"refused"}
 
 
 async def test_nobody_has_looked_into_a_queue_that_is_down() -> None:
