@@ -38,11 +38,11 @@ from dlx_router.service.vhost.reload import Reloader
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.service.vhost.session import Limits
 from dlx_router.service.vhost.signing_key import SigningKey, from_file
-from dlx_router.telemetry import traces
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.survey import Survey
+from dlx_router.telemetry.traces import open_traces
 from dlx_router.webhooks.sender import Sender
 
 INTERRUPTED: Final = 130
@@ -72,7 +72,7 @@ class App:
         self._stop, self._over = asyncio.Event(), asyncio.Event()  # a signal came; an attendant ended by itself
         self.router_id = self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         self.http_port = settings.http_port  # that it listens at, once it is known
-        self._traces = traces.asked_for(settings.traces, self.router_id, self.metrics.spans)
+        self._traces = open_traces(settings.traces, self.router_id, self.metrics.spans)
 
         self.index = self._index()
         self.attendants: dict[str, VhostRunner] = {}  # by vhost, for those who ask; with VHOSTS=* they come and go
@@ -211,7 +211,8 @@ class App:
         try:
             await _over([*self._running.values()])
         finally:
-            await asyncio.to_thread(traces.close, self._traces, drained_by - loop.time())
+            if self._traces is not None:
+                await asyncio.to_thread(self._traces.close, drained_by - loop.time())
             await asyncio.gather(*beside, return_exceptions=True)
         if self._management is not None:
             await self._management.close()

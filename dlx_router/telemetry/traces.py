@@ -9,9 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from dlx_router import __version__
 from dlx_router.telemetry.logs import Once
@@ -19,13 +17,11 @@ from dlx_router.telemetry.logs import Once
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Span, SpanContext
+    from opentelemetry.trace import Span
 
 Value = str | int
 MAX_TEXT: Final = 1024
 FLUSH_S: Final = 5.0  # longest wait for the collector when the router stops
-_FAILING_FLUSH_S: Final = 1.0
-_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
@@ -33,43 +29,12 @@ class TracesError(Exception):
     """Traces are enabled but cannot be exported: the text names the variable or package, and what to do."""
 
 
-@dataclass(slots=True)
-class Begun:
-    """The span of one delivery. `previous`: traceparent of the span that last decided about the same letter."""
-
-    span: "Span"
-    previous: str | None = None
-
-    @property
-    def traceparent(self) -> str:
-        """Return the W3C trace context of this span, which the next span links to."""
-        context = self.span.get_span_context()
-        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A reference to another span; `role`: producer or previous."""
-
-    traceparent: str
-    role: str
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a span records of a delivery. `error`: the cause if the message could not reach its target, else ""."""
-
-    attributes: Mapping[str, Value]
-    links: tuple[Link, ...] = ()
-    error: str = ""
-
-
 class CountingExporter:
     """Count the spans that another exporter sent or failed to send, and log when the collector starts to fail."""
 
-    def __init__(self, exporter: "SpanExporter", counts: dict[str, int], collector: str) -> None:
+    def __init__(self, exporter: "SpanExporter", counts: dict[str, int]) -> None:
         self.is_failing = False
-        self._exporter, self._counts, self._collector, self._once = exporter, counts, collector, Once()
+        self._exporter, self._counts, self._once = exporter, counts, Once()
 
     def export(self, spans: "Sequence[ReadableSpan]") -> object:
         """Export a batch; runs on the batch processor's thread."""
@@ -78,23 +43,18 @@ class CountingExporter:
         self._counts["failed" if self.is_failing else "exported"] += len(spans)
         if self.is_failing:
             impact = "these spans are dropped and counted; messages do not wait for them"
-            self._once.warn("collector", "traces.not_taken", collector=self._collector, impact=impact)
+            self._once.warn("collector", "traces.not_taken", impact=impact)
         else:
-            self._once.healed("collector", "traces.taken", collector=self._collector)
+            self._once.healed("collector", "traces.taken")
         return result
 
     def shutdown(self) -> None:
         """Stop retrying."""
         self._exporter.shutdown()
 
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Return at once: this exporter keeps no spans."""
-        del timeout_millis
-        return True
-
 
 class Traces:
-    """Begin and end spans. Each delivery is a trace of its own; related spans are links, never parents."""
+    """Begin and end spans. Each delivery is a trace of its own; the producer's span is a link, never a parent."""
 
     def __init__(self, exporter: CountingExporter, counts: dict[str, int], instance: str) -> None:
         from opentelemetry.context import Context  # noqa: PLC0415 - an extra, imported only when traces are on
@@ -113,23 +73,25 @@ class Traces:
         self._root, self._propagator = Context(), TraceContextTextMapPropagator()
         self._kind, self._failed = SpanKind.CONSUMER, Status(StatusCode.ERROR)
 
-    def begin(self, source: str, started_s: float) -> Begun | None:
+    def begin(self, source: str, started_s: float) -> "Span | None":
         """Begin the span of a delivery read at `started_s` (monotonic clock); return None if it is not sampled."""
         since_ns = time.time_ns() - max(0, int((time.monotonic() - started_s) * 1e9))
         name = f"process {clean(source)}"
         span = self._tracer.start_span(name, context=self._root, kind=self._kind, start_time=since_ns)
-        return Begun(span) if span.is_recording() else None
+        return span if span.is_recording() else None
 
-    def end(self, begun: Begun, outcome: Outcome) -> None:
-        """End a span when its delivery is settled; never wait."""
-        span = begun.span
-        span.set_attributes({name: _value(value) for name, value in outcome.attributes.items()})
-        for link in outcome.links:
-            context = self._context(link)
-            if context is not None:
-                span.add_link(context, {"dlx_router.link": link.role})
-        if outcome.error:
-            span.set_attribute("error.type", clean(outcome.error))
+    def end(self, span: "Span", attributes: Mapping[str, Value], *, producer: str = "", failed: bool = False) -> None:
+        """End a span when its delivery is settled; never wait. `producer`: the traceparent of the message."""
+        from opentelemetry.trace import get_current_span  # noqa: PLC0415 - an extra
+
+        span.set_attributes(
+            {name: clean(value) if isinstance(value, str) else value for name, value in attributes.items()}
+        )
+        context = self._propagator.extract({"traceparent": producer}, self._root)
+        linked = get_current_span(context).get_span_context()
+        if linked.is_valid:
+            span.add_link(linked, {"dlx_router.link": "producer"})
+        if failed:
             span.set_status(self._failed)
         span.end()
 
@@ -137,25 +99,13 @@ class Traces:
         """Count a span that could not be created."""
         self._counts["failed"] += 1
 
-    def close(self, limit_s: float) -> None:
-        """Send the spans that wait, for at most `limit_s` seconds. Blocks; begin no span afterwards."""
+    def close(self, left_s: float) -> None:
+        """Send the spans that wait within what is left of a drain, 1 to 5 seconds. Blocks; begin no span afterwards."""
         # The SDK's shutdown has no time limit of its own; the process does not wait for a daemon thread.
         thread = threading.Thread(target=self._provider.shutdown, name="traces-shutdown", daemon=True)
         thread.start()
-        thread.join(min(limit_s, _FAILING_FLUSH_S) if self._exporter.is_failing else limit_s)
+        thread.join(1.0 if self._exporter.is_failing else min(FLUSH_S, max(1.0, left_s)))
         self._exporter.shutdown()
-
-    def _context(self, link: Link) -> "SpanContext | None":
-        """Return the span context that a link names; None if it is not a valid W3C trace context."""
-        from opentelemetry.trace import get_current_span  # noqa: PLC0415 - an extra
-
-        carrier = {"traceparent": link.traceparent}
-        context = get_current_span(self._propagator.extract(carrier, self._root)).get_span_context()
-        return context if context.is_valid else None
-
-
-def _value(value: Value) -> Value:
-    return clean(value) if isinstance(value, str) else value
 
 
 def clean(text: str) -> str:
@@ -163,34 +113,24 @@ def clean(text: str) -> str:
     return text[:MAX_TEXT].encode(errors="backslashreplace").decode()
 
 
-def asked_for(switch: str, instance: str, counts: dict[str, int]) -> Traces | None:
-    """Return the traces that DLX_ROUTER_TRACES enables, None for `off`. Raises TracesError."""
-    return open_traces(os.environ, instance, counts) if switch == "otlp" else None
-
-
-def close(traces: Traces | None, left_s: float) -> None:
-    """Send the spans that wait within what is left of a drain, at least one second. Blocks."""
-    if traces is not None:
-        traces.close(min(FLUSH_S, max(1.0, left_s)))
-
-
-def open_traces(environment: Mapping[str, str], instance: str, counts: dict[str, int]) -> Traces | None:
-    """Return traces as OTEL_* configure them, None if these disable them; `counts`: spans by result.
+def open_traces(switch: str, instance: str, counts: dict[str, int]) -> Traces | None:
+    """Return the traces that TRACES and OTEL_* enable, None if these disable them; `counts`: spans by result.
 
     Raises TracesError, which never repeats the value of a variable: it may hold a secret.
     """
-    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    said = {name: value.strip().lower() for name, value in os.environ.items() if name.startswith("OTEL_")}
+    if switch != "otlp" or said.get("OTEL_SDK_DISABLED") == "true" or said.get("OTEL_TRACES_EXPORTER") == "none":
         return None
-    if environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() == "none":
-        return None
-    collector = _collector(environment)
+    for name in _PROTOCOLS:
+        if said.get(name, "http/protobuf") not in {"", "http/protobuf"}:
+            raise TracesError(f"{name}: only http/protobuf is supported; write that, or leave it out")
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
 
         # The SDK repeats variables, which may hold secrets, in its log; only "Queue full" may pass.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         logging.getLogger("opentelemetry.sdk._shared_internal").setLevel(logging.WARNING)
-        return Traces(CountingExporter(OTLPSpanExporter(), counts, collector), counts, instance)
+        return Traces(CountingExporter(OTLPSpanExporter(), counts), counts, instance)
     except ImportError as error:
         raise TracesError(
             f"DLX_ROUTER_TRACES=otlp needs the packages of the extra otel ({error.name} is missing); "
@@ -200,20 +140,3 @@ def open_traces(environment: Mapping[str, str], instance: str, counts: dict[str,
         raise TracesError(
             f"OTEL_EXPORTER_OTLP_*: a variable cannot be used ({type(error).__name__}); see docs/tracing.md"
         ) from None
-
-
-def _collector(environment: Mapping[str, str]) -> str:
-    """Return the collector's address without path and credentials, for the log. Raises TracesError."""
-    for name in _PROTOCOLS:
-        if environment.get(name, "").strip().lower() not in {"", "http/protobuf"}:
-            raise TracesError(f"{name}: only http/protobuf is supported; write that, or leave it out")
-    name = next((name for name in _ENDPOINTS if environment.get(name, "").strip()), "")
-    if not name:
-        return "http://localhost:4318"
-    try:
-        parts = urlsplit(environment[name].strip())
-        if parts.scheme in {"http", "https"} and parts.hostname:
-            return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
-    except ValueError:
-        pass
-    raise TracesError(f"{name}: not a URL; write http://HOST:4318 for example")
