@@ -164,7 +164,7 @@ pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the a
 
 ##@ Measure (a quiet machine)
 
-.PHONY: bench full-target measure-queues measure-webhooks measure-console measure-index bench-pipeline
+.PHONY: bench full-target measure-queues measure-console measure-index bench-pipeline
 
 bench: $(READY)  ## beside shovels and aio-pika; ARGS="--before FOLDER": a tree
 	$(BIN)/python -m tools.brokers fetch
@@ -177,10 +177,6 @@ full-target: $(READY)  ## the rate beside a target that is full; BROKER=3.10
 measure-queues: $(READY)  ## one router on 1,000 queues: time until attended, memory
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
-
-measure-webhooks: $(READY)  ## letters a second, with dead receivers of webhooks
-	$(BIN)/python -m tools.brokers fetch 4.3
-	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/upkeep/test_webhooks_measure.py
 
 measure-console: $(READY)  ## pages over a million letters, routing beside them
 	$(BIN)/python -m tools.brokers fetch 4.3

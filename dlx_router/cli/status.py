@@ -15,7 +15,6 @@ from dlx_router.core.printable import plain
 MOST: Final = 500  # audits that the API gives at once
 _VHOSTS: Final = (Id("vhost"), "leads", "journal", "index")
 _AUDITS: Final = ("when", "who", "action", Id("vhost"), "what")
-_DONE: Final = "webhook.done"
 
 
 def status(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
@@ -101,24 +100,17 @@ def audits(
 
 
 def turning_points(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Without those that only say that a task is still in the state that it was in, or that a webhook was taken.
-
-    The newest first, as given.
-    """
+    """Without those that only say that a task is still in the state that it was in; the newest first, as given."""
     states: dict[str, tuple[str, str]] = {}
     shown = []
     for entry in reversed(entries):
         task = task_of(entry)
         now = (entry["action"], entry["actor"])
-        if states.get(task["id"]) != now if task is not None else not _is_delivered(entry):
+        if task is None or states.get(task["id"]) != now:
             shown.append(entry)
         if task is not None:
             states[task["id"]] = now
     return shown[::-1]
-
-
-def _is_delivered(entry: Mapping[str, Any]) -> bool:
-    return bool(entry["action"] == _DONE and entry["details"].get("result") == "delivered")
 
 
 def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:

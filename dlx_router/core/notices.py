@@ -4,7 +4,6 @@ A notice is one thing that happened (a group opened, a breaker closed). A messag
 vhost. Pure values: what a message is in words and where it leads is said here once, for every format.
 """
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -22,8 +21,6 @@ EVENTS: Final[Mapping[str, str]] = {
 TEST: Final = "webhook.test"
 MAX_ITEMS: Final = 10  # of a message are named, the others counted
 TEXT_CHARS: Final = 300  # of a text that others wrote
-MOST_KEYS: Final = 1000  # of a message are written down
-_ODD: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class Notice(NamedTuple):
@@ -46,29 +43,6 @@ class Message:
     ts_ms: int
     count: int
     items: tuple[Mapping[str, Any], ...]
-
-    def to_document(self) -> dict[str, Any]:
-        """As JSON; `of_document` is the way back."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "vhost": self.vhost,
-            "ts_ms": self.ts_ms,
-            "count": self.count,
-            "items": [dict(item) for item in self.items],
-        }
-
-
-def of_document(document: Any) -> Message | None:  # noqa: ANN401 - a journal may have been written by anybody
-    """None where it is no message of this version."""
-    try:
-        items = tuple(dict(item) for item in document["items"])[:MAX_ITEMS]
-        numbers = int(document["ts_ms"]), int(document["count"])
-        texts = document["id"], document["kind"], document["vhost"]
-    except _ODD:
-        return None
-    is_ours = all(isinstance(text, str) for text in texts) and texts[1] in EVENTS
-    return Message(*texts, *numbers, items) if is_ours else None
 
 
 def shortened(text: object) -> str:
@@ -157,26 +131,3 @@ def _page(message: Message) -> str:
 def _only(message: Message) -> Mapping[str, Any]:
     """The one thing that it is about; nothing where there are several."""
     return message.items[0] if len(message.items) == 1 else {}
-
-
-def command(message: Message) -> str:
-    """What shows the same to somebody at a shell."""
-    item = _only(message)
-    vhost = ["--vhost", message.vhost] if message.vhost not in {"", "/"} else []
-    queue = ["--queue", str(item["failed_queue"])] if item.get("failed_queue") else []
-    match message.kind.partition(".")[0]:
-        case "group" if item.get("group"):
-            words = ["groups", "show", str(item["group"])]
-        case "group":
-            words = ["groups", "--state", "open", *vhost]
-        case "letter":
-            words = ["letters", "list", "--state", "parked", *queue, *vhost]
-        case "breaker":
-            words = ["letters", "list", *queue, *vhost]
-        case "redrive" if item.get("task"):
-            words = ["redrive", "show", str(item["task"]), *vhost]
-        case "redrive":
-            words = ["redrive", "list", *vhost]
-        case _:
-            words = ["webhooks", "test"]
-    return shlex.join(["dlx-router", *words])

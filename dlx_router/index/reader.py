@@ -221,14 +221,10 @@ class Reader:
         with self._asking() as ask:
             return telling.groups_since(ask, vhost, since_ms, wall_ms(), known)
 
-    def parked(self, vhost: str, since_ms: int | None = None) -> tuple[telling.Parked, telling.Parked]:
-        """Letters in parking, and those of them that came there since a moment, if one is named; both of one moment."""
+    def parked(self, vhost: str) -> telling.Parked:
+        """Count the letters in parking."""
         with self._asking() as ask:
-            ask("BEGIN")
-            counts = telling.parked(ask, vhost)
-            later = {} if since_ms is None else telling.parked_since(ask, vhost, since_ms)
-            ask("COMMIT")
-            return counts, later
+            return telling.parked(ask, vhost)
 
     def audits_of(self, vhost: str, actions: tuple[str, ...], since_ms: int) -> list[tuple[str, dict[str, Any]]]:
         """What our routers wrote down since then under these actions, the oldest first."""

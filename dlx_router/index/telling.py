@@ -61,17 +61,6 @@ def parked(ask: Ask, vhost: str) -> Parked:
     return {(row["queue"], row["grp"]): row["n"] for row in ask(sql, (vhost,)).fetchall()}
 
 
-def parked_since(ask: Ask, vhost: str, since_ms: int) -> Parked:
-    """As `parked`, of letters that came there from then on. Looks at every letter in parking."""
-    sql = (
-        "SELECT queues.name AS queue, groups.id AS grp, count(*) AS n FROM groups"
-        " JOIN queues ON queues.number = groups.queue"
-        " JOIN letters INDEXED BY letters_group ON letters.grp = groups.number AND letters.state = 'parked'"
-        " WHERE queues.vhost = ? AND letters.last_ms >= ? GROUP BY groups.number"
-    )
-    return {(row["queue"], row["grp"]): row["n"] for row in ask(sql, (vhost, since_ms)).fetchall()}
-
-
 def audits_of(ask: Ask, vhost: str, actions: tuple[str, ...], since_ms: int) -> list[tuple[str, dict[str, Any]]]:
     """Actions and details of what a router with our key wrote down since then, the oldest first."""
     marks = ", ".join("?" * len(actions))

@@ -41,7 +41,6 @@ def _cloud_event(message: Message, source: str, console_url: str | None) -> Mapp
             "vhost": message.vhost or None,
             "count": message.count,
             "items": [dict(item) for item in message.items],
-            "command": notices.command(message),
             "link": link,
         },
     }
@@ -59,7 +58,6 @@ def _slack(message: Message, _source: str, console_url: str | None) -> Mapping[s
     blocks: list[Mapping[str, Any]] = [{"type": "header", "text": _plain(title)}]
     if details:
         blocks.append({"type": "section", "text": _plain(details)})
-    blocks.append({"type": "context", "elements": [_plain(printable(notices.command(message))[:MAX_DETAILS_CHARS])]})
     if (link := notices.link(console_url, message)) is not None:
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": f"<{_escaped(link)}|Look at it>"}})
     return {"text": _escaped(title), "blocks": blocks}
@@ -78,7 +76,6 @@ def _teams(message: Message, _source: str, console_url: str | None) -> Mapping[s
     title, details = _texts(message)
     body = [_runs(title, size="Medium", weight="Bolder")]
     body += [_runs(line) for line in details.splitlines()]
-    body.append(_runs(printable(notices.command(message))[:MAX_DETAILS_CHARS], fontType="Monospace", isSubtle=True))
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",

@@ -14,7 +14,7 @@ JSON = st.recursive(
 
 
 @given(
-    st.sampled_from(("task.done", "group.set", "webhook.done")),
+    st.sampled_from(("task.done", "group.set", "webhook.told")),
     st.dictionaries(st.text(), JSON),
     JSON,
 )

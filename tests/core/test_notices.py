@@ -1,7 +1,5 @@
-"""What a message says and where it leads: each kind has words, a page, and a command that there is."""
+"""What a message says and where it leads: each kind has words and a page."""
 
-import json
-import shlex
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -9,19 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlx_router.core.notices import (
-    EVENTS,
-    TEST,
-    TEXT_CHARS,
-    Message,
-    command,
-    details,
-    link,
-    of_document,
-    shortened,
-    title,
-)
-from tests.docs import known
+from dlx_router.core.notices import EVENTS, TEST, TEXT_CHARS, Message, details, link, shortened, title
 
 ITEM: Final[dict[str, dict[str, Any]]] = {
     "group": {"group": "g1-00ff", "failed_queue": "orders.eu", "reason": "rejected", "error_type": "KeyError",
@@ -29,7 +15,6 @@ ITEM: Final[dict[str, dict[str, Any]]] = {
     "breaker": {"failed_queue": "orders.eu"},
     "letter": {"failed_queue": "orders.eu", "group": "g1-00ff", "letters": 7},
     "redrive": {"task": "abc", "kind": "redrive", "queue": "orders.dlq", "why": "3 died", "sent": 10, "meant": 90},
-    "router": {"router": "host-1", "reasons": ["vhost '/': no connection"]},
     "webhook": {},
 }  # fmt: skip
 KINDS: Final = [*EVENTS, TEST]
@@ -38,17 +23,14 @@ KINDS: Final = [*EVENTS, TEST]
 def message(kind: str, count: int | None = None, vhost: str = "/") -> Message:
     item = ITEM[kind.partition(".")[0]]
     number = int(item.get("letters", 1)) if count is None else count
-    return Message(
-        "msg_1", kind, "" if kind.startswith(("router", "webhook")) else vhost, 1_700_000_000_000, number, (item,)
-    )
+    return Message("msg_1", kind, "" if kind == TEST else vhost, 1_700_000_000_000, number, (item,))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_message_has_a_title_and_a_command_that_there_is(kind: str) -> None:
+def test_a_message_has_a_title(kind: str) -> None:
     for sample in (message(kind), message(kind, 12)):
         assert 5 < len(title(sample)) < 120
         assert "None" not in title(sample)
-        assert known.wrong_command(command(sample)) == ""
 
 
 @pytest.mark.parametrize(
@@ -71,7 +53,6 @@ def test_a_message_of_several_leads_to_all_of_them_and_names_the_vhost() -> None
     assert title(several) == "3 new groups of deaths (vhost shop)"
     assert details(several)[-1] == "and 1 more"
     assert link("https://c", several) == "https://c/groups?state=open&vhost=shop"
-    assert command(several) == "dlx-router groups --state open --vhost shop"
 
 
 def test_parked_letters_are_counted_and_not_their_groups() -> None:
@@ -101,11 +82,6 @@ def test_what_is_named_has_a_line_that_says_what_happened(kind: str, item: dict[
     assert details(Message("m", kind, "/", 0, 1, (item,))) == said
 
 
-def test_of_tasks_that_are_not_named_all_are_listed() -> None:
-    assert command(message("redrive.halted")) == "dlx-router redrive show abc"
-    assert command(Message("m", "redrive.halted", "shop", 0, 2, ())) == "dlx-router redrive list --vhost shop"
-
-
 @given(st.none() | st.integers() | st.text(max_size=2 * TEXT_CHARS) | st.text(min_size=TEXT_CHARS))
 @example("x" * TEXT_CHARS)
 @example("x" * (TEXT_CHARS + 1))
@@ -116,26 +92,10 @@ def test_what_others_wrote_is_short_and_says_where_it_was_cut(text: object) -> N
 
 
 @given(st.text(max_size=40), st.sampled_from(["group.opened", "breaker.opened", "letter.parked"]))
-def test_names_of_others_command_nothing(name: str, kind: str) -> None:
+def test_names_of_others_lead_nowhere_else(name: str, kind: str) -> None:
     item = {**ITEM[kind.partition(".")[0]], "failed_queue": name, "group": ""}
     hostile = Message("m", kind, "/", 0, 1, (item,))
-    assert shlex.split(command(hostile))[0] == "dlx-router"
     assert "{" not in title(hostile) or "{" in name
     url = urlsplit(link("https://c.example", hostile) or "")
     assert (url.scheme, url.netloc) == ("https", "c.example")
     assert unquote(url.path) in {"/letters", "/groups"}
-
-
-@given(
-    st.recursive(
-        st.none() | st.integers() | st.text() | st.booleans(),
-        lambda children: st.lists(children) | st.dictionaries(st.text(), children),
-    )
-)
-def test_a_document_of_somebody_else_is_no_message(document: Any) -> None:
-    assert of_document(document) is None
-
-
-@pytest.mark.parametrize("kind", EVENTS)
-def test_a_message_comes_back_from_the_journal_as_it_was(kind: str) -> None:
-    assert of_document(json.loads(json.dumps(message(kind).to_document()))) == message(kind)

@@ -1,23 +1,9 @@
 """WEBHOOKS_FILE: who is told what happens, and how.
 
-The file is YAML, made of endpoints:
-
-    webhooks:
-      - name: oncall                  # in logs and metrics; without it made of the host
-        url-file: /run/secrets/slack  # or url:. Chats put a secret into it, so it is shown nowhere
-        format: slack                 # cloudevents, slack or teams
-        events: [group.*, breaker.*]  # without it all
-        match: ["orders.#"]           # failed queues, as in policies; without it all
-        vhost: /                      # without it all
-        secret-file: /run/secrets/wh  # whsec_…; a line each, the first is the newest; cloudevents needs it
-        allow-addresses: [10.0.0.0/8] # else public addresses only
-        ca-file: /etc/ssl/ours.pem    # besides those of the system
-
-Neither URLs nor secrets appear in a repr, log or error.
+docs/webhooks.md has its keys. Neither URLs nor secrets appear in a repr, log or error.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from hashlib import blake2b
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final
@@ -66,33 +52,6 @@ def load(path: Path) -> Endpoints:
     if report.findings:
         raise PolicyErrors(report.findings)
     return {endpoint.name: endpoint for endpoint in endpoints}
-
-
-def stamp(path: Path) -> tuple[object, ...]:
-    """Another value whenever `load` may read something else. No errors."""
-    try:
-        files = [path, *_named_files(yaml_tree.parse(path.read_bytes(), Report(str(path))))]
-    except OSError as error:
-        return (error.errno,)
-    return tuple(_digest(file) for file in files)
-
-
-def _digest(path: Path) -> bytes | int | None:
-    try:
-        with path.open("rb") as opened:
-            return blake2b(opened.read(1 << 20), digest_size=16).digest()
-    except OSError as error:
-        return error.errno
-
-
-def _named_files(node: Node | None) -> Iterator[Path]:
-    """Whatever is written as url-file or secret-file."""
-    fields = {key.text: value for key, value in node.pairs} if isinstance(node, Pairs) else {}
-    listed = fields.get("webhooks")
-    for entry in listed.items if isinstance(listed, Items) else ():
-        for key, value in entry.pairs if isinstance(entry, Pairs) else ():
-            if key.text.endswith("-file") and isinstance(value, Scalar) and value.text:
-                yield Path(value.text)
 
 
 # -- values -----------------------------------------------------------------------------------------------------
@@ -184,11 +143,8 @@ def _endpoints(node: Node, report: Report) -> Iterator[Endpoint]:
         if endpoint is None:
             continue
         if lines.setdefault(endpoint.name, entry.line) != entry.line:
-            message = (
-                f"webhook {shown(endpoint.name)} is there already, in line {lines[endpoint.name]}; "
-                f"give this one another name"
-            )
-            report.error(DUPLICATE_NAME, entry.line, message)
+            where = f"is there already, in line {lines[endpoint.name]}; give this one another name"
+            report.error(DUPLICATE_NAME, entry.line, f"webhook {shown(endpoint.name)} {where}")
         yield endpoint
 
 
@@ -199,9 +155,8 @@ def _endpoint(node: Node, report: Report) -> Endpoint | None:
         return None
     url = _url_of(fields, node, report)
     if "format" not in fields and not _is_refused(node, "format"):
-        report.error(
-            MISSING_KEY, node.line, f"a webhook without a format; write format: {values.alternatives(FORMATS)}"
-        )
+        advice = f"write format: {values.alternatives(FORMATS)}"
+        report.error(MISSING_KEY, node.line, f"a webhook without a format; {advice}")
     secrets = _secrets(fields, node, report)
     if len(report.findings) > before or url is None:
         return None
@@ -240,18 +195,11 @@ def _url_of(fields: Mapping[str, Field], node: Node, report: Report) -> str | No
     if len(written) != 1:
         report.error(MISSING_KEY, node.line, "a webhook has one of url: and url-file:; write where it is to be sent")
         return None
-    if "url" in fields:
-        return str(fields["url"].value)
     if "url-file" not in fields:
-        return None
-    at = fields["url-file"]
-    data = _read(Path(at.value), lambda why: report.error(UNREADABLE, at.line, f"url-file {at.value}: {why}"))
-    if data is None:
-        return None
-    text = data.decode(errors="replace").strip()
-    if why := url_fault(text):
-        report.error(BAD_VALUE, at.line, f"url-file {at.value}: {why}")
-        return None
+        return _value(fields, "url")
+    text = (_content(fields["url-file"], "url-file", report) or "").strip()
+    if text and (why := url_fault(text)):
+        report.error(BAD_VALUE, fields["url-file"].line, f"url-file {fields['url-file'].value}: {why}")
     return text
 
 
@@ -260,21 +208,25 @@ def _secrets(fields: Mapping[str, Field], node: Node, report: Report) -> tuple[b
     if at is None:
         if _value(fields, "format") == "cloudevents" and not _is_refused(node, "secret-file"):
             why = "its receiver could not tell who sent it"
-            report.error(
-                MISSING_KEY, node.line, f"format cloudevents without secret-file: {why}; {SECRET_ADVICE} there"
-            )
+            message = f"format cloudevents without secret-file: {why}; {SECRET_ADVICE} there"
+            report.error(MISSING_KEY, node.line, message)
         return ()
-    data = _read(Path(at.value), lambda why: report.error(UNREADABLE, at.line, f"secret-file {at.value}: {why}"))
-    lines = [] if data is None else data.decode(errors="replace").split()
-    if data is not None and not 1 <= len(lines) <= MAX_SECRETS:
-        report.error(
-            BAD_VALUE, at.line, f"secret-file {at.value}: {len(lines)} lines, 1 to {MAX_SECRETS}; {SECRET_ADVICE}"
-        )
+    text = _content(at, "secret-file", report)
     try:
-        return tuple(map(secret_bytes, lines))
+        keys = tuple(map(secret_bytes, (text or "").split()))
     except ValueError as error:
         report.error(BAD_VALUE, at.line, f"secret-file {at.value}: {error}")
         return ()
+    if text is not None and not 1 <= len(keys) <= MAX_SECRETS:
+        why = f"{len(keys)} lines, 1 to {MAX_SECRETS}; {SECRET_ADVICE}"
+        report.error(BAD_VALUE, at.line, f"secret-file {at.value}: {why}")
+    return keys
+
+
+def _content(at: Field, key: str, report: Report) -> str | None:
+    """The text of the file that a key names; None where it cannot be read, which is reported."""
+    data = _read(Path(at.value), lambda why: report.error(UNREADABLE, at.line, f"{key} {at.value}: {why}"))
+    return None if data is None else data.decode(errors="replace")
 
 
 def _see_reachable(parts: SplitResult, allowed: tuple[Network, ...], node: Node, report: Report) -> None:

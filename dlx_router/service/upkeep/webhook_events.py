@@ -11,25 +11,12 @@ from typing import Final
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.breaker import Breaker
 from dlx_router.core.notices import Notice, shortened
-from dlx_router.core.redelivery import GIVE_UP_MS
 from dlx_router.index.telling import MOST_GROUPS, GroupLook, Parked
 from dlx_router.redrive.task import Kind, State, Task, outlook
+from dlx_router.webhooks.outbox import GIVE_UP_MS
 
 OVERLAP_MS: Final = 60_000  # events come nearly in the order of their times
 _STATES: Final = {State.STOPPED: "redrive.halted", State.DONE: "redrive.finished"}
-
-
-class _Keys(Bounded[str, bool]):
-    """What was told."""
-
-    def __init__(self) -> None:
-        super().__init__(most=50_000, most_bytes=16 * MIB)
-
-    def is_new(self, key: str) -> bool:
-        """Whether it is asked for the first time."""
-        is_new = key not in self
-        self[key] = True
-        return is_new
 
 
 class VhostEvents:
@@ -39,9 +26,14 @@ class VhostEvents:
         self.vhost, self.began_ms = vhost, began_ms
         self.since_ms = 0  # from when on groups are to be looked at
         self.newest = 0  # number of the group that came to the index last: what comes late may be older than that
-        self._notified = _Keys()
+        self._notified: Bounded[str, bool] = Bounded(most=50_000, most_bytes=16 * MIB)
         self._parked: Parked | None = None
         self._open: set[str] = set()
+
+    def _is_new(self, key: str) -> bool:
+        is_new = key not in self._notified
+        self._notified[key] = True
+        return is_new
 
     def _floor_ms(self, now_ms: int) -> int:
         return max(self.began_ms, now_ms - GIVE_UP_MS)
@@ -53,10 +45,10 @@ class VhostEvents:
         for group in looks:
             if group.ignored:
                 continue
-            if group.first_ms >= floor and self._notified.is_new(group.id):
+            if group.first_ms >= floor and self._is_new(group.id):
                 yield self._of_group("group.opened", group, group.id)
             returned = f"{group.id} {group.resolved_ms}"
-            if group.resolved_ms and group.last_ms > max(group.resolved_ms, floor) and self._notified.is_new(returned):
+            if group.resolved_ms and group.last_ms > max(group.resolved_ms, floor) and self._is_new(returned):
                 yield self._of_group("group.returned", group, returned)
 
     def _advance(self, looks: Sequence[GroupLook], now_ms: int) -> None:
@@ -75,12 +67,11 @@ class VhostEvents:
         item = {"group": group.id, "failed_queue": group.failed_queue, **error, "deaths": group.deaths, **times}
         return Notice(kind, self.vhost, key, (group.failed_queue,), item)
 
-    def parked(self, counts: Parked, missed: Parked) -> Iterator[Notice]:
-        """More letters of a group lie in parking than before; at the first look `missed` are those that nobody told."""
+    def parked(self, counts: Parked) -> Iterator[Notice]:
+        """More letters of a group lie in parking than at the last look; the first look only counts."""
         before, self._parked = self._parked, counts
-        grown = missed if before is None else {key: n - before.get(key, 0) for key, n in counts.items()}
-        for (queue, group), more in grown.items():
-            if more > 0:
+        for (queue, group), letters in counts.items() if before is not None else ():
+            if (more := letters - (before or {}).get((queue, group), 0)) > 0:
                 item = {"failed_queue": queue, "group": group, "letters": more}
                 yield Notice("letter.parked", self.vhost, group, (queue,), item)
 
@@ -105,7 +96,7 @@ class VhostEvents:
             if kind is None or spec.dry_run or spec.kind is Kind.EXPORT or task.changed_ms < floor:
                 continue
             key = f"{task.id} {task.change}"
-            if self._notified.is_new(key):
+            if self._is_new(key):
                 queues = (spec.queue, *dict.fromkeys(str(group.get("failed_queue")) for group in task.groups))
                 counts = {"sent": task.counts.sent, "meant": outlook(task).letters}
                 item = {

@@ -1,10 +1,10 @@
 """Webhooks: the leader of a vhost looks what happened there, every other second, and tells whoever wants to know it.
 
-Nothing here is in a letter's path: the index is asked in a thread, which also compares; requests are made in another
-one, with a loop of its own.
+Nothing here is in a letter's path: the index is asked in a thread, which also compares; requests are made in others.
 """
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,30 +12,29 @@ from typing import Any, Final
 
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.webhooks import file
-from dlx_router.core.notices import Notice, of_document
-from dlx_router.core.redelivery import GIVE_UP_MS
+from dlx_router.config.webhooks.endpoint import Endpoints
+from dlx_router.core.notices import Notice
 from dlx_router.index.reader import IndexAway, TooLong
 from dlx_router.index.supervisor import Supervisor
-from dlx_router.index.telling import Parked
 from dlx_router.journal.audit import AuditError, audit
 from dlx_router.redrive.task import Task, TaskError
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.redrive.task_log import NotLeader
 from dlx_router.service.upkeep.webhook_events import VhostEvents
-from dlx_router.service.upkeep.webhook_messages import DONE, TOLD, Told, WebhookMessages
+from dlx_router.service.upkeep.webhook_messages import TOLD, Told, WebhookMessages
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.wall_clock import wall_ms
-from dlx_router.webhooks.sender import Sender, SenderThread
+from dlx_router.webhooks.sender import Sender
 
 LOOK_S: Final = 2.0
+RELOAD_LOOKS: Final = 5  # the file is read again at each fifth look
 BEGAN: Final = "webhook.began"
 REMEMBERED_MS: Final = 14 * 86_400_000  # as the journal
 CLOSE_MS: Final = 5_000  # so far behind the journal the index knows what earlier leaders told
 LOOKS: Final = 2  # so often in a row: a stream that is slow to begin looks like one without news
-TWICE_MS: Final = 10_000  # so long before a message letters may be counted again: the index may have been behind
 _NOTE: Final = "webhooks"
 _ACTOR: Final = "router"
 
@@ -52,7 +51,6 @@ class _Led:
     told: Told = field(default_factory=set)
     close: int = 0  # looks in a row that found the index close to the journal
     rebuilds: int | None = None
-    parked_since_ms: int | None = None  # letters that came into parking since then are told by the first look
 
 
 class Webhooks:
@@ -71,46 +69,42 @@ class Webhooks:
     ) -> None:
         self._path, self._index, self._attendants = path, index, attendants
         self._metrics, self._readiness, self._router_id = metrics, readiness, router_id
-        self._thread = SenderThread()
-        self._messages = WebhookMessages(
-            lambda endpoint, message: self._thread.run(sender.send(endpoint, message)), self._record, metrics
-        )
+        self._messages = WebhookMessages(sender.send, self._record, metrics)
         self._led: dict[str, _Led] = {}
-        self._stamp: tuple[object, ...] | None = None
+        self._endpoints: Endpoints = {}
         self._once = Once()
         metrics.webhooks_waiting = self._messages.waiting
 
     async def watch(self) -> None:
         """Until cancelled."""
         try:
-            while True:
-                await self._renew()
+            for look in itertools.count():
+                if look % RELOAD_LOOKS == 0:
+                    await self._reload()
                 for vhost, runner in [*self._attendants.items()]:
                     await self._look(vhost, runner)
                 self._messages.pass_on()
                 await asyncio.sleep(LOOK_S)
         finally:
             await self._messages.stop()
-            await asyncio.to_thread(self._thread.close)
 
     # -- the file -----------------------------------------------------------------------------------------------
 
-    async def _renew(self) -> None:
-        """A file that changed is read; one that cannot be used changes nothing, and is told."""
-        stamp = await asyncio.to_thread(file.stamp, self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
+    async def _reload(self) -> None:
+        """Use the file as it is now; one that cannot be used changes nothing, and is noted."""
         try:
             endpoints = await asyncio.to_thread(file.load, self._path)
         except PolicyErrors as error:
             fate = "those of before are told; mend the file"
             self._readiness.note(_NOTE, f"webhooks were refused, {fate}: {error.findings[0]}")
-            log.error("webhooks.refused", errors=[str(finding) for finding in error.findings[:20]], fate=fate)
+            self._once.warn("file", "webhooks.refused", error=str(error), fate=fate)
             return
-        self._messages.use(endpoints)
         self._readiness.drop_note(_NOTE)
-        log.info("webhooks.read", webhooks=sorted(endpoints))
+        self._once.healed("file", "webhooks.accepted")
+        if endpoints != self._endpoints:
+            self._endpoints = endpoints
+            self._messages.use(endpoints)
+            log.info("webhooks.read", webhooks=sorted(endpoints))
 
     # -- one vhost ----------------------------------------------------------------------------------------------
 
@@ -148,18 +142,15 @@ class Webhooks:
     async def _learnt(self, vhost: str, led: _Led) -> VhostEvents:
         """What was told before, and since when; where nobody ever did, from the beginning of our term."""
         since = wall_ms() - REMEMBERED_MS
-        records = await asyncio.to_thread(self._index.reader.audits_of, vhost, (BEGAN, TOLD, DONE), since)
-        led.told = self._messages.adopt(records)
+        records = await asyncio.to_thread(self._index.reader.audits_of, vhost, (BEGAN, TOLD), since)
+        for details in (details for action, details in records if action == TOLD):
+            kind, keys = str(details.get("kind")), details.get("keys") or ()
+            if kind != "letter.parked":  # a group of which more letters are parked is told again
+                led.told |= {(str(details.get("to")), kind, str(key)) for key in keys}
         began = [int(details.get("since_ms") or 0) for action, details in records if action == BEGAN]
         if not records:
             began = [led.term]
             self._record(vhost, BEGAN, {"since_ms": led.term})
-        messages = (of_document(details.get("message")) for action, details in records if action == TOLD)
-        parked = (
-            message.ts_ms - TWICE_MS for message in messages if message is not None and message.kind == "letter.parked"
-        )
-        last = max(parked, default=min(began, default=0))
-        led.parked_since_ms = max(last, wall_ms() - GIVE_UP_MS)
         log.info("webhooks.began", vhost=vhost, known=len(led.told), fate="what happens from now on is told")
         return VhostEvents(vhost, min(began, default=0))
 
@@ -169,22 +160,11 @@ class Webhooks:
 
         def compared() -> None:
             groups, now = reader.groups_since(vhost, events.since_ms, events.newest), wall_ms()
-            parked, missed = self._parked(led, vhost)
-            notices: list[Notice] = [*events.groups(groups, now), *events.parked(parked, missed)]
+            notices: list[Notice] = [*events.groups(groups, now), *events.parked(reader.parked(vhost))]
             notices += [*events.breakers(states, steady_ms()), *events.tasks(tasks, now)]
             self._messages.add(notices, led.told)
 
         await asyncio.to_thread(compared)  # up to 5,000 groups, between which letters go on
-
-    def _parked(self, led: _Led, vhost: str) -> tuple[Parked, Parked]:
-        """Letters in parking; at the first look those too that came since the last message, if that is not too slow."""
-        since, reader = led.parked_since_ms, self._index.reader
-        try:
-            parked = reader.parked(vhost, since)
-        except TooLong:
-            parked = reader.parked(vhost)
-        led.parked_since_ms = None
-        return parked
 
     def _record(self, vhost: str, action: str, details: Mapping[str, Any]) -> None:
         """Into the journal, where there is one to write to; nobody waits for it."""

@@ -13,7 +13,7 @@ from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.webhooks import file
 from dlx_router.config.webhooks.endpoint import secret_bytes
-from dlx_router.config.webhooks.file import load, stamp
+from dlx_router.config.webhooks.file import load
 from dlx_router.core.notices import EVENTS
 
 SECRET: Final = f"whsec_{base64.b64encode(b's' * 32).decode()}"
@@ -148,19 +148,6 @@ def test_while_a_secret_is_changed_two_stand_there(folder: Path) -> None:
     (folder / "secret").write_text(f"{other}\n{SECRET}\n", encoding="utf-8")
     (endpoint,) = load(written(folder, f"webhooks:\n  - {{{ONE}, secret-file: FOLDER/secret}}")).values()
     assert endpoint.secrets == (b"t" * 24, b"s" * 32)
-
-
-def test_the_stamp_changes_with_the_file_and_with_each_file_that_it_names(folder: Path) -> None:
-    path = written(folder, f"webhooks:\n  - {{{ONE}, secret-file: FOLDER/secret}}")
-    stamps = [stamp(path)]
-    assert stamps[0] == stamp(path)
-    (folder / "secret").write_text("other", encoding="utf-8")
-    stamps.append(stamp(path))
-    written(folder, "webhooks: [")
-    stamps.append(stamp(path))
-    path.unlink()
-    stamps.append(stamp(path))
-    assert len(set(stamps)) == 4
 
 
 def test_webhooks_without_an_index_are_wrong_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -87,10 +87,10 @@ def test_letters_in_parking_are_told_where_there_are_more_and_not_the_first_look
         {("orders", "g1"): 2, ("mail", "g2"): 1},
         {("orders", "g1"): 3, ("mail", "g2"): 1},
     ]
-    counted = [[(notice.queues[0], notice.item["letters"]) for notice in events.parked(look, {})] for look in counts]
+    counted = [[(notice.queues[0], notice.item["letters"]) for notice in events.parked(look)] for look in counts]
     assert counted == [[], [("orders", 2), ("mail", 1)], [], [("orders", 1)]]
     events.forget_counts()
-    assert [*events.parked({("orders", "g1"): 900}, {})] == []
+    assert [*events.parked({("orders", "g1"): 900})] == []
 
 
 def test_a_breaker_is_told_when_it_opens_and_when_it_is_closed() -> None:

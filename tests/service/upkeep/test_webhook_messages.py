@@ -1,4 +1,4 @@
-"""Messages on their way to real receivers, good and dead ones: what is written down, what a next leader makes of it."""
+"""Messages on their way to real receivers, good and dead ones, and what is written down."""
 
 import asyncio
 import json
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from dlx_router.config.webhooks.endpoint import ALL_EVENTS, Endpoint
-from dlx_router.core import gathering
 from dlx_router.core.notices import Notice
 from dlx_router.core.selection import Index
-from dlx_router.service.upkeep.webhook_messages import DONE, TOLD, WebhookMessages
+from dlx_router.service.upkeep.webhook_messages import TOLD, WebhookMessages
 from dlx_router.telemetry.metrics import Metrics
-from dlx_router.webhooks.sender import Sender, SenderThread
+from dlx_router.webhooks import outbox
+from dlx_router.webhooks.sender import Sender
 from tests.support.eventually import patience
 from tests.support.receiver import Receiver
 
@@ -37,11 +37,8 @@ class Scene:
 
     def __init__(self, *endpoints: Endpoint) -> None:
         self.records: Records = []
-        self.metrics, self.thread = Metrics(), SenderThread()
-        sender = Sender("p", None, 1)
-        self.messages = WebhookMessages(
-            lambda to, message: self.thread.run(sender.send(to, message)), self._record, self.metrics
-        )
+        self.metrics = Metrics()
+        self.messages = WebhookMessages(Sender("p", None, 1).send, self._record, self.metrics)
         self.messages.use({target.name: target for target in endpoints})
 
     def _record(self, vhost: str, action: str, details: Mapping[str, Any]) -> None:
@@ -55,34 +52,22 @@ class Scene:
             assert time.monotonic() < deadline, (self.metrics.webhooks, self.messages.waiting())
             await asyncio.sleep(0.02)
 
-    async def close(self) -> None:
-        """Nothing is sent any more."""
-        await self.messages.stop()
-        self.thread.close()
-
-    def journal(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """As the index gives it to the next leader."""
-        return [(action, details) for _, action, details in self.records]
-
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "INTERVAL_MS", 0)
+    monkeypatch.setattr(outbox, "INTERVAL_MS", 0)
 
 
-async def test_a_message_is_written_down_sent_and_written_off() -> None:
+async def test_a_message_is_sent_and_then_written_down() -> None:
     with Receiver() as receiver:
         scene = Scene(endpoint("a", receiver))
         scene.messages.add([notice("g1"), notice("g2")], set())
         await scene.until(lambda: scene.metrics.webhooks["delivered"])
         (post,) = receiver.posts
-        await scene.close()
-    (_, begun, details), (_, done, result) = scene.records
-    assert (begun, details["to"], details["keys"], details["message"]["count"]) == (TOLD, "a", ["g1", "g2"], 2)
-    assert (done, result) == (
-        DONE,
-        {"to": "a", "id": post.headers["webhook-id"], "result": "delivered", "status": 204, "tries": 1},
-    )
+        await scene.messages.stop()
+    ((_, action, details),) = scene.records
+    assert (action, details["to"], details["kind"], details["keys"]) == (TOLD, "a", "group.opened", ["g1", "g2"])
+    assert details["id"] == post.headers["webhook-id"]
     assert "127.0.0.1" not in json.dumps(scene.records), "an endpoint is known by its name"
 
 
@@ -95,7 +80,7 @@ async def test_a_dead_receiver_costs_nobody_else_anything() -> None:
         await scene.until(lambda: scene.metrics.webhooks["delivered"] >= 2 and scene.metrics.webhooks["failed"])
         assert time.monotonic() - began < 50
         assert scene.messages.waiting() == {"hangs": 2, "fails": 2, "works": 0}
-        await scene.close()
+        await scene.messages.stop()
 
 
 async def test_a_receiver_that_comes_back_gets_what_it_missed_with_the_same_id() -> None:
@@ -106,33 +91,9 @@ async def test_a_receiver_that_comes_back_gets_what_it_missed_with_the_same_id()
         receiver.status = 200
         await scene.until(lambda: scene.metrics.webhooks["delivered"], within=15)
         ids = {post.headers["webhook-id"] for post in receiver.posts}
-        await scene.close()
+        await scene.messages.stop()
     assert (len(receiver.posts), len(ids)) == (2, 1)
-    assert scene.records[-1][2]["tries"] == 2
-
-
-async def test_the_next_leader_sends_what_this_one_could_not_and_tells_nothing_twice() -> None:
-    with Receiver(status=500) as receiver:
-        to = endpoint("a", receiver)
-        scene = Scene(to)
-        scene.messages.add([notice("g1")], set())
-        await scene.until(lambda: scene.metrics.webhooks["failed"])
-        await scene.close()
-        receiver.status = 200
-        following = Scene(to)
-        adopted = following.messages.adopt(scene.journal())
-        following.messages.add([notice("g1"), notice("g2")], adopted)
-        await following.until(lambda: following.metrics.webhooks["delivered"] >= 2)
-        await following.close()
-    counted = [json.loads(post.body)["data"]["items"][0]["group"] for post in receiver.posts]
-    assert counted == ["g1", "g1", "g2"]
-    assert len({post.headers["webhook-id"] for post in receiver.posts}) == 2
-    last = Scene(to)
-    assert last.messages.adopt([*scene.journal(), *following.journal()]) == {
-        ("a", "group.opened", "g1"),
-        ("a", "group.opened", "g2"),
-    }
-    assert last.messages.waiting() == {"a": 0}
+    assert len(scene.records) == 1
 
 
 async def test_an_endpoint_is_told_what_it_asked_for_only() -> None:
@@ -145,7 +106,7 @@ async def test_an_endpoint_is_told_what_it_asked_for_only() -> None:
         await scene.until(lambda: all_.posts)
         scene.messages.add([notice("g2")], set())
         await scene.until(lambda: mine.posts)
-        await scene.close()
+        await scene.messages.stop()
     assert [json.loads(post.body)["data"]["items"][0]["group"] for post in mine.posts] == ["g2"]
 
 
@@ -156,4 +117,4 @@ async def test_who_leads_no_more_sends_no_more() -> None:
         await scene.until(lambda: scene.metrics.webhooks["failed"])
         scene.messages.leave("/")
         assert scene.messages.waiting() == {"a": 0}
-        await scene.close()
+        await scene.messages.stop()

@@ -101,13 +101,13 @@ def told(tmp_path: Path, vhost: Vhost, amqp: Client, start_router: Callable[...,
 
 
 @pytest.mark.slow
-def test_what_happens_is_told_with_page_and_command_and_nothing_is_sent_inside(told: Told) -> None:
+def test_what_happens_is_told_with_its_page_and_nothing_is_sent_inside(told: Told) -> None:
     """Beside the receiver the file names the router itself, and a name that leads to this machine."""
     router = told.start()
     mine, inside = f"name: mine, format: cloudevents, url: '{told.receiver.url(f'/{HIDDEN}')}', REST", "format: teams"
     itself = f"name: itself, {inside}, url: 'http://127.0.0.1:{router.port}/api/v1/index/rebuild', REST"
     told.write(mine, itself, f"name: local, {inside}, url: 'https://localhost:{told.receiver.port}/{HIDDEN}'")
-    eventually(lambda: "itself" in router.output, 10, every=0.1)
+    eventually(lambda: "itself" in router.output, 30, every=0.1)
     told.fail("orders.eu")
     told.fail("stray", 3)
     told.fail("busy.one", 5)
@@ -124,7 +124,6 @@ def test_what_happens_is_told_with_page_and_command_and_nothing_is_sent_inside(t
     assert told.event("breaker.opened")["data"]["items"] == [{"failed_queue": "busy.one"}]
     returned = told.event("group.returned")["data"]
     assert returned["link"] == f"{CONSOLE}/groups/{group}"
-    assert returned["command"] == f"dlx-router groups show {group}"
     done = told.event("redrive.finished")["data"]
     assert done["items"][0]["task"] == created
     assert done["link"].startswith(f"{CONSOLE}/tasks/{created}?vhost=")
@@ -165,22 +164,14 @@ def test_a_storm_of_ten_thousand_deaths_tells_a_handful_and_dead_receivers_cost_
 
 
 @pytest.mark.slow
-def test_what_a_killed_router_could_not_send_the_next_one_sends_from_the_broker_alone(told: Told) -> None:
+def test_what_a_killed_router_could_not_send_the_next_one_finds_in_an_index_of_its_own(told: Told) -> None:
     told.receiver.status = 503
     router = told.start()
     told.fail("orders.eu")
     eventually(lambda: router.metric("webhooks_total", result="failed"), 20, every=0.1)
-    first = told.receiver.posts[0].headers["webhook-id"]
-    eventually(
-        lambda: any(audit["action"] == "webhook.told" for audit in told.ask("GET", "/audits").json()["audits"]),
-        10,
-        every=0.1,
-    )
     router.kill()
     told.receiver.status = 204
     before = len(told.receiver.posts)
     told.start(index="another")
-    eventually(lambda: len(told.receiver.posts) > before, 20, every=0.1)
-    ids = {post.headers["webhook-id"] for post in told.receiver.posts}
-    assert ids == {first}, "the same message, and nothing is told twice"
+    eventually(lambda: len(told.receiver.posts) > before, 60, every=0.1)
     consistently(lambda: len(told.receiver.posts) == before + 1, 3)
