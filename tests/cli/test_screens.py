@@ -248,4 +248,4 @@ def test_the_answers_are_those_of_the_api() -> None:
     assert {field.name for field in fields(tasks.OneTask)} == {*recorded.task()}
     assert {*models.WholeLetter.model_fields} == {*recorded.WHOLE}
     assert {*models.Group.model_fields} == {*recorded.GROUP_OF_IT}
-    assert len(AUDITS) == 7
+    assert len(AUDITS) == 6

@@ -122,7 +122,7 @@ def _attributes(job: Job, where: Where) -> dict[str, Value]:
     """Return what a span says of a delivery. Of its properties only the message id."""
     queue, letter, decision = job.consumer.queue, job.letter, job.decision
     key = "" if _discloses_hidden(job.disclosing) else decoder.text(job.delivery.routing_key)
-    parts = dict.fromkeys((decoder.text(job.delivery.exchange), key, queue))  # {exchange}:{routing key}:{queue}
+    parts = decoder.text(job.delivery.exchange), key if key != queue else "", queue
     attributes: dict[str, Value] = {
         "messaging.system": "rabbitmq",
         "messaging.operation.name": "process",
