@@ -118,11 +118,15 @@ def open_traces(switch: str, instance: str, counts: dict[str, int]) -> Traces | 
 
     Raises TracesError, which never repeats the value of a variable: it may hold a secret.
     """
-    said = {name: value.strip().lower() for name, value in os.environ.items() if name.startswith("OTEL_")}
-    if switch != "otlp" or said.get("OTEL_SDK_DISABLED") == "true" or said.get("OTEL_TRACES_EXPORTER") == "none":
+    variables = {name: value.strip().lower() for name, value in os.environ.items() if name.startswith("OTEL_")}
+    if (
+        switch != "otlp"
+        or variables.get("OTEL_SDK_DISABLED") == "true"
+        or variables.get("OTEL_TRACES_EXPORTER") == "none"
+    ):
         return None
     for name in _PROTOCOLS:
-        if said.get(name, "http/protobuf") not in {"", "http/protobuf"}:
+        if variables.get(name, "http/protobuf") not in {"", "http/protobuf"}:
             raise TracesError(f"{name}: only http/protobuf is supported; write that, or leave it out")
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra

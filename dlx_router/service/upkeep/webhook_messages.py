@@ -48,12 +48,12 @@ class WebhookMessages:
         """Return how many messages each endpoint has not taken."""
         return {name: len(outbox) for name, outbox in self._outboxes.items()}
 
-    def add(self, notices: Iterable[Notice], told: Told) -> None:
+    def add(self, notices: Iterable[Notice], known: Told) -> None:
         """Add notices for the endpoints that want them and were not told them by an earlier leader."""
         for notice in notices:
             for name, endpoint in self._endpoints.items():
                 is_wanted = endpoint.wants(notice.kind, notice.vhost, notice.queues)
-                if is_wanted and (name, notice.kind, notice.key) not in told:
+                if is_wanted and (name, notice.kind, notice.key) not in known:
                     self._outboxes[name].add(notice, steady_ms())
 
     def leave(self, vhost: str) -> None:
@@ -96,6 +96,6 @@ class WebhookMessages:
                 continue
             outbox.taken(message.id)
             self._metrics.webhooks["delivered"] += 1
-            told = {"to": name, "id": message.id, "kind": message.kind, "keys": waiting.keys, "ts_ms": message.ts_ms}
-            self._record(message.vhost, TOLD, told)
+            details = {"to": name, "id": message.id, "kind": message.kind, "keys": waiting.keys, "ts_ms": message.ts_ms}
+            self._record(message.vhost, TOLD, details)
             self._once.healed(name, "webhook.works", webhook=name)
