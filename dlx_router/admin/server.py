@@ -6,7 +6,7 @@
 | /readyz  | 200 {"ready": true, …}, or 503 with the reasons against it; notes are no reasons  |
 | /metrics | Prometheus' text format                                                           |
 | /api/…   | another app's, where there is one; it asks for tokens                             |
-| /, …     | the console's, where there is one: console_door.py                                |
+| /, …     | the console's, where there is one                                                 |
 
 The first three need no token and show no message data or secrets. /readyz and /metrics name queues, so they are not for
 pages in a browser that came by a name of their own (config/api_access/allowed_hosts.py). Nobody can hold it: see
@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import uvicorn
 
@@ -40,21 +40,14 @@ Answer = tuple[int, str, bytes]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-class Pages(Protocol):
-    """The console, as the port sees it."""
-
-    def serves(self, path: str) -> bool: ...
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None: ...
-
-
 class AdminError(Exception):
     """The address cannot be served at; says which, why, and what now."""
 
 
 class AdminServer:
-    """Answers between `start` and `stop`. Port 0: any free one, see `port`."""
+    """An ASGI app that answers at its port between `start` and `stop`. Port 0: any free one, see `port`."""
 
-    def __init__(  # noqa: PLR0913 - what is served, where and by which names
+    def __init__(
         self,
         host: str,
         port: int,
@@ -63,17 +56,17 @@ class AdminServer:
         api: App | None = None,
         *,
         hosts: Hosts | None = None,
-        console: Pages | None = None,
     ) -> None:
         self.port = port
+        self.console: App | None = None
         self._hosts = hosts or Hosts(host)
-        self._api, self._console = api, console
+        self._api = api
         self._host = host
         self._metrics = _Metrics(metrics)
         self._readiness = readiness
         self._serving: asyncio.Task[None] | None = None
         config = uvicorn.Config(
-            self._app,
+            self,
             http=cast(type[asyncio.Protocol], partial(OneRequest, connections=Connections())),  # it is only called
             ws="none",
             lifespan="off",
@@ -101,13 +94,13 @@ class AdminServer:
         if serving is not None:
             await serving
 
-    async def _app(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         send = _in_pieces(send)
         if self._api is not None and scope["path"].startswith("/api/"):
             await self._api(scope, receive, _closing(send))
             return
-        if self._console is not None and self._console.serves(scope["path"]):
-            await self._console(scope, receive, _closing(send))
+        if self.console is not None and scope["path"] not in _PATHS:
+            await self.console(scope, receive, send)
             return
         status, kind, body = await self._answer(scope)
         fields = {"content-type": kind, "content-length": str(len(body)), "cache-control": "no-store"}

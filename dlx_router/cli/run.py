@@ -38,7 +38,7 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
 
 def _start(settings: Settings, loaded: "LoadedPolicies", warnings: Sequence[str], *, observe: bool) -> int:
     """Run the daemon; what is odd but no error is logged, since nobody may be reading along."""
-    from dlx_router.admin.daemon import run  # noqa: PLC0415 - asyncio, HTTP and metrics only when all is well
+    from dlx_router.cli.daemon import run  # noqa: PLC0415 - asyncio, HTTP and metrics only when all is well
     from dlx_router.telemetry import logs  # noqa: PLC0415 - as above
 
     logs.configure(settings.log_format, settings.log_level)

@@ -12,9 +12,12 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.passes import Passes
+from dlx_router.config.api_access.single_sign_on import SingleSignOn
 from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.console.asking import Page, endpoint, trouble
 from dlx_router.console.assets import Assets
+from dlx_router.console.auth import Console
 from dlx_router.console.guard import Guard
 from dlx_router.console.pages import (
     groups,
@@ -26,7 +29,6 @@ from dlx_router.console.pages import (
 )
 from dlx_router.console.rendering import environment
 from dlx_router.console.router_api import ApiError, RouterApi
-from dlx_router.console.who import Console
 from dlx_router.telemetry.logs import log
 
 PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
@@ -59,15 +61,24 @@ def create_app(  # noqa: PLR0913 - as Console has them
     *,
     is_loopback: bool = True,
     secure: bool = False,
-    carried: bool = False,
-    sealed: bool = False,
     proxies: TrustedProxies | None = None,
+    sso: SingleSignOn | None = None,
+    passes: Passes | None = None,
 ) -> ASGIApp:
     """The console over these routers, the first one first. The rest: see Console."""
     known = {router.name: router for router in routers}
     assets = Assets()
-    trusted = proxies or TrustedProxies()
-    console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure, carried, sealed, trusted)
+    console = Console(
+        known,
+        environment(),
+        assets.addresses,
+        hosts,
+        is_loopback,
+        secure,
+        proxies=proxies or TrustedProxies(),
+        sso=sso,
+        passes=passes or Passes(),
+    )
     pages = [Route(path, endpoint(console, shows), methods=[method]) for method, path, shows in PAGES]
     routes: list[BaseRoute] = [
         Route("/static/{name}", assets.serve),

@@ -10,11 +10,10 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from dlx_router import __version__
 from dlx_router.config.api_access.allowed_hosts import foreign_page
 from dlx_router.console import forms
+from dlx_router.console.auth import ELSEWHERE, Console, Session, session_of
 from dlx_router.console.exports import exported
 from dlx_router.console.rendering import query, quoted
 from dlx_router.console.router_api import UNREACHABLE, ApiError, RouterApi
-from dlx_router.console.sessions import Session
-from dlx_router.console.who import ELSEWHERE, Console, session_of
 
 THEMES: Final = ("auto", "light", "dark")
 THEME: Final = "dlx_theme"
@@ -36,9 +35,14 @@ class Asked:
     router: RouterApi
     form: forms.Form = field(default_factory=lambda: forms.Form({}))
 
+    @property
+    def word(self) -> str:
+        """What the router is shown."""
+        return self.session.words[self.router.name]
+
     async def get(self, path: str, **wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - values of a query
         """The router's answer. Raises ApiError."""
-        return await self.router.get(path, self.session.token, **wanted)
+        return await self.router.get(path, self.word, **wanted)
 
     async def recent(self, question: str, within_s: float, answer: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
         """What the router answered to this account within these seconds; else `answer`, which is kept as `question`."""
@@ -61,7 +65,7 @@ class Asked:
     ) -> dict[str, Any]:
         """The router's answer to a change. Raises ApiError."""
         try:
-            return await self.router.ask(method, path, self.session.token, query=wanted or None, body=body)
+            return await self.router.ask(method, path, self.word, query=wanted or None, body=body)
         finally:
             self.console.remembered.forget(self.router.name)
 
@@ -127,7 +131,10 @@ def endpoint(console: Console, shows: Page) -> Callable[[Request], Awaitable[Res
         router = _router(console, request)
         if router is None:
             return trouble(console, request, ApiError(404, "the console shows no router of that name"))
-        key, session = await session_of(console, request)
+        try:
+            key, session = await session_of(console, request)
+        except ApiError as error:
+            return trouble(console, request, error)
         if session is None:
             return _to_login(console, request)
         asked = Asked(console, request, session, key, router)
@@ -213,7 +220,6 @@ async def _refused(asked: Asked) -> Response | None:
 
 def _failed(asked: Asked, error: ApiError) -> Response:
     if error.status == 401 and len(asked.console.routers) == 1:  # noqa: PLR2004 - the token was taken back
-        asked.console.sessions.end(asked.key)
         asked.session.is_over = True
         if asked.request.method == "GET":
             return _to_login(asked.console, asked.request)

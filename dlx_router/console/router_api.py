@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx
+from starlette.types import ASGIApp
 
 from dlx_router.console.rendering import query as at
 from dlx_router.core.printable import redacted
 
-TIMEOUT_S: Final = 15.0
+TIMEOUT_S: Final = 15.0  # for the whole answer
+CONNECT_S: Final = 5.0
 PAUSE_S: Final = 1.0
 MAX_ANSWER_BYTES: Final = 8 << 20  # 1,000 letters of a page are some 600 KB; a body in the journal has 64 KiB at most
 MAX_CONNECTIONS: Final = 32
@@ -29,6 +31,16 @@ class ApiError(Exception):
         self.status, self.error, self.problems, self.retry_after_s = status, error, problems, retry_after_s
 
 
+class InProcess(httpx.ASGITransport):
+    """The way to an app in this process, which finishes a request that nobody waits for any more, as over a socket."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(app, raise_app_exceptions=False)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await asyncio.shield(super().handle_async_request(request))
+
+
 class RouterApi:
     """One router. `name` is what pages call it; `transport`: how it is reached, if not by its address."""
 
@@ -37,7 +49,7 @@ class RouterApi:
         self._http = httpx.AsyncClient(
             base_url=self.url,
             transport=transport,
-            timeout=TIMEOUT_S,
+            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
             trust_env=False,
             follow_redirects=False,  # a token goes to no other address than the one that was given
             headers={"accept-encoding": "identity"},  # what is bounded is what is held
@@ -96,14 +108,17 @@ class RouterApi:
         kind = {} if body is None else {"content-type": "application/json"}
         address = at(path, query)
         try:
-            async with self._http.stream(method, address, headers={**headers, **kind}, content=content) as answer:
+            async with (
+                asyncio.timeout(TIMEOUT_S),
+                self._http.stream(method, address, headers={**headers, **kind}, content=content) as answer,
+            ):
                 read = bytearray()
                 async for piece in answer.aiter_bytes():
                     read += piece
                     if len(read) > MAX_ANSWER_BYTES:
                         raise ApiError(UNREACHABLE, f"its answer is over {MAX_ANSWER_BYTES} bytes; ask for fewer")
                 return answer.status_code, bytes(read), answer.headers.get("retry-after", "")
-        except httpx.TransportError as error:
+        except (httpx.TransportError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             is_unsent = method == "GET" or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             what_now = "is the router running?" if is_unsent else _DOUBTFUL

@@ -1,20 +1,17 @@
-"""The console's process: it listens, answers until a signal, and ends."""
+"""`dlx-router console`: the same pages in a process of their own."""
 
 import asyncio
-import socket
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, cast
 
 import uvicorn
-from starlette.types import ASGIApp
 
-from dlx_router.admin import event_loop
 from dlx_router.admin.connections import BACKLOG, Connections, OneRequest, listener
 from dlx_router.config.api_access.allowed_hosts import Hosts, is_loopback
 from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.console.app import create_app
+from dlx_router.console.auth import MAX_ROUTERS
 from dlx_router.console.router_api import RouterApi
 from dlx_router.telemetry.logs import log
 
@@ -36,44 +33,21 @@ def serve(
     proxies: str = "",
 ) -> None:
     """Answer at host and port until a signal. `routers`: name and URL. ConsoleError: it cannot listen there."""
-    hosts = Hosts(host, names or None)
-    known = [RouterApi(name, url) for name, url in routers]
-    trusted = TrustedProxies(proxies)
-    app = create_app(known, hosts, is_loopback=is_loopback(host), secure=secure, proxies=trusted)
+    if len(routers) > MAX_ROUTERS:
+        raise ConsoleError(f"a console shows at most {MAX_ROUTERS} routers, not {len(routers)}; start another one")
+    app = create_app(
+        [RouterApi(name, url) for name, url in routers],
+        Hosts(host, names or None),
+        is_loopback=is_loopback(host),
+        secure=secure,
+        proxies=TrustedProxies(proxies),
+    )
     try:
         sock = listener(host, port)
     except OSError as error:
         raise ConsoleError(f"cannot serve at {host}:{port}: {error.strerror or error}; name another port") from None
     log.info("console.serves", url=f"http://{host}:{sock.getsockname()[1]}/", routers=[name for name, _ in routers])
-    uvicorn.Server(_config(app)).run(sockets=[sock])
-
-
-def embedded(sock: socket.socket, router: str, host: str, *, names: str = "", secure: bool, sealed: bool) -> None:
-    """Answer on this socket for the router that listens at `host`, until stdin ends. It names the clients."""
-    hosts, routers = Hosts(host, names or None), [RouterApi("router", router)]
-    app = create_app(routers, hosts, is_loopback=is_loopback(host), secure=secure, carried=True, sealed=sealed)
-    server = uvicorn.Server(_config(app))
-    event_loop.run(_until_stdin_ends(server, sock))
-
-
-async def _until_stdin_ends(server: uvicorn.Server, sock: socket.socket) -> None:
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-
-    async def watch() -> None:
-        await reader.read()
-        server.should_exit = True
-
-    watching = asyncio.create_task(watch())
-    try:
-        await server.serve(sockets=[sock])
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-
-
-def _config(app: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         http=cast(type[asyncio.Protocol], partial(OneRequest, connections=Connections())),  # it is only called
         ws="none",
@@ -87,3 +61,4 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=DRAIN_S,
     )
+    uvicorn.Server(config).run(sockets=[sock])

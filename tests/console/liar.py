@@ -10,8 +10,11 @@ import httpx
 from starlette.types import ASGIApp
 
 from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.passes import Passes
+from dlx_router.config.api_access.tokens import Tokens
 from dlx_router.console.app import create_app
 from dlx_router.console.router_api import RouterApi
+from dlx_router.telemetry.wall_clock import wall_ms
 
 TOKEN: Final = "olga-" + "o" * 20
 WHEN: Final = 1_700_000_000_000
@@ -172,6 +175,7 @@ class Liar:
     def __init__(self, text: str = "plain", role: str = "operator") -> None:
         self.text, self.role = text, role
         self.tokens = {TOKEN}
+        self.passes = Passes()
         self.asked: list[tuple[str, str, Any]] = []
         self.padding = 0
         self.header = ""
@@ -243,12 +247,26 @@ class Liar:
             return task(text, **self.changed)
         return known.get(path)
 
+    def knows(self, token: str) -> bool:
+        """Whether this is one of its tokens, or a pass for one."""
+        session = self.passes.session(token, wall_ms())
+        mine = map(Tokens.digest, self.tokens)
+        return token in self.tokens if session is None else any(self.passes._is(session, digest) for digest in mine)
+
+    def session(self, method: str, token: str) -> dict[str, Any]:
+        old = self.passes.session(token, wall_ms())
+        if method == "DELETE" and old is not None:
+            self.passes.end(old)
+        return {"word": self.passes.begin(Tokens.digest(token), wall_ms())[0]}
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"].removeprefix("/api/v1")
         headers = dict(scope["headers"])
         token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
         status, document = 200, self.answers(path)
-        if path != "/readyz" and token not in self.tokens:
+        if path == "/sessions" and self.knows(token):
+            document = self.session(scope["method"], token)
+        elif path != "/readyz" and not self.knows(token):
             status, document = 401, {"error": "the token is not valid", "problems": []}
         elif document is not None and b"form=hex" in scope["query_string"]:
             document = in_hex(document)

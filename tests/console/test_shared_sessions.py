@@ -13,14 +13,15 @@ from starlette.types import ASGIApp
 
 from dlx_router.config.api_access import passes as of_passes
 from dlx_router.config.api_access.allowed_hosts import Hosts
-from dlx_router.config.api_access.passes import IDLE_MS, LONGEST_MS, Passes, contents, is_pass
+from dlx_router.config.api_access.passes import IDLE_MS, LONGEST_MS, Passes, contents
 from dlx_router.config.api_access.single_sign_on import HEADERS, Person, SingleSignOn, roles_of
 from dlx_router.config.api_access.tokens import Role, Tokens
 from dlx_router.config.api_access.trusted_proxies import networks
 from dlx_router.config.environment.settings import Settings, SettingsError
-from dlx_router.console import who
+from dlx_router.console import auth
 from dlx_router.console.app import create_app
-from dlx_router.console.router_api import RouterApi
+from dlx_router.console.auth import LOGINS, MAX_CLIENTS, LoginLimit, Session
+from dlx_router.console.router_api import InProcess, RouterApi
 from dlx_router.telemetry.wall_clock import wall_ms
 from tests.admin.replicas import ANN, BOB, OLGA, Network, Replica
 from tests.console.liar import browser, csrf
@@ -31,8 +32,8 @@ NOW: Final = 1_800_000_000_000
 
 def console(replica: Replica, **how: Any) -> ASGIApp:
     """As the router starts it."""
-    router = RouterApi("router", f"http://{replica.name}", httpx.ASGITransport(replica.app))
-    return create_app([router], Hosts(), carried=True, sealed=True, **how)
+    router = RouterApi("router", "http://127.0.0.1", InProcess(replica.app))
+    return create_app([router], Hosts(), passes=replica.context.passes, **how)
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ async def test_a_session_goes_on_while_it_is_used_and_ends_at_last(
     pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = pair
-    monkeypatch.setattr(who, "RENEWED_MS", -1)
+    monkeypatch.setattr(auth, "RENEWED_MS", -1)
     async with browser(console(first)) as client:
         cookie = await log_in(client, OLGA)
         live = await client.get("/policies", headers={"hx-request": "true"})
@@ -125,13 +126,61 @@ async def test_a_session_goes_on_while_it_is_used_and_ends_at_last(
     assert passes.session(word, session.until_ms) is None
 
 
-async def test_without_a_key_that_replicas_share_sessions_are_kept_here(tmp_path: Path) -> None:
-    alone = Replica(Network(), tmp_path, "alone", ("/",))
+async def test_without_a_key_that_replicas_share_sessions_hold_at_one(tmp_path: Path) -> None:
+    alone, other = (Replica(Network(), tmp_path, name, ("/",)) for name in ("alone", "other"))
     alone.lead("/")
     async with browser(console(alone)) as client:
-        assert not is_pass(await log_in(client, OLGA))
+        cookie = await log_in(client, OLGA)
         assert (await client.get("/policies")).status_code == 200
-    assert (await alone.ask("POST", "/sessions"))[0] == 409
+    assert (await other.ask("GET", "/status", cookie))[0] == 401
+    is_open = Replica(Network(), tmp_path, "open", ("/",), tokens=False)
+    assert (await is_open.ask("POST", "/sessions"))[0] == 409
+    async with browser(console(is_open)) as client:
+        assert (await client.get("/policies")).status_code == 200, "on this machine"
+        client.cookies.set("dlx_console", cookie)
+        assert (await client.get("/policies")).status_code == 200, "a cookie of a router that asks for tokens"
+
+
+async def test_a_console_over_several_routers_has_a_pass_of_each_that_knows_the_token(
+    pair: tuple[Replica, Replica], tmp_path: Path
+) -> None:
+    first, alone = pair[0], Replica(Network(), tmp_path, "alone", ("/",))
+    alone.lead("/")
+    replicas = {"north": first, "south": alone}
+    app = create_app([RouterApi(name, "http://127.0.0.1", InProcess(replicas[name].app)) for name in replicas], Hosts())
+    async with browser(app) as client:
+        cookie = await log_in(client, ANN)
+        for name, word in zip(replicas, cookie.strip('"').split("~"), strict=True):
+            assert (await client.get(f"/at/{name}/policies")).status_code == 200
+            assert (await replicas[name].ask("GET", "/status", word))[0] == 200
+        page = await client.get("/policies")
+        assert (await client.post("/logout", data={"csrf": csrf(page.text)})).status_code == 303
+        for name, word in zip(replicas, cookie.strip('"').split("~"), strict=True):
+            assert (await replicas[name].ask("GET", "/status", word))[0] == 401, "log-out ends it at each router"
+
+
+def test_an_address_may_try_some_times_and_then_slowly() -> None:
+    now = [0.0]
+    limit = LoginLimit(lambda: now[0])
+    assert [limit.allows("a") for _ in range(int(LOGINS) + 1)] == [True] * int(LOGINS) + [False]
+    assert limit.allows("b")
+    now[0] = 2.0
+    assert [limit.allows("a"), limit.allows("a")] == [True, False]
+    limit.give_back("a")
+    limit.give_back("nobody")
+    assert [limit.allows("a"), limit.allows("a")] == [True, False]
+    for number in range(MAX_CLIENTS + 10):
+        limit.allows(str(number))
+    assert len(limit._left) == MAX_CLIENTS
+
+
+def test_nothing_tells_what_a_session_is_shown_with() -> None:
+    session = Session({"router": "secret-pass"}, "c" * 32, "secret-pass")
+    assert "secret" not in repr(session)
+    assert session.csrf not in repr(session)
+    assert session.allows(session.csrf)
+    assert not session.allows("")
+    assert not session.allows("\udc80é")
 
 
 @given(st.sampled_from("itcbu"), st.text(max_size=12) | st.integers())
@@ -276,17 +325,19 @@ async def test_a_person_whom_the_proxy_names_needs_no_token_and_is_named_in_what
     pair: tuple[Replica, Replica],
 ) -> None:
     first, _ = pair
+    sso = SingleSignOn("127.0.0.1", "ops=operator")
+    named = {"x-forwarded-user": "ann@example.com", "x-forwarded-groups": "dev, ops"}
     for replica in pair:
-        vouched = replica.context.passes.vouch("ann@example.com", Role.OPERATOR, wall_ms())
-        async with browser(console(replica)) as client:
-            page = await client.get("/policies", headers={who.PERSON: vouched})
+        async with browser(console(replica, sso=sso)) as client:
+            page = await client.get("/policies", headers=named)
             assert (page.status_code, "ann@example.com · operator" in page.text) == (200, True)
             assert "Log out" not in page.text
             form = {"csrf": csrf(page.text), "theme": "dark"}
-            assert (await client.post("/theme", data=form, headers={who.PERSON: vouched})).status_code == 303
-            guessed = {**form, "csrf": "x" * 43}
-            assert (await client.post("/theme", data=guessed, headers={who.PERSON: vouched})).status_code == 403
+            assert (await client.post("/theme", data=form, headers=named)).status_code == 303
+            assert (await client.post("/theme", data={**form, "csrf": "x" * 43}, headers=named)).status_code == 403
+            assert (await client.get("/policies", headers={**named, "x-forwarded-groups": "dev"})).status_code == 403
             assert (await client.get("/policies")).status_code == 303, "the cookie alone opens nothing"
+        vouched = replica.context.passes.vouch("ann@example.com", Role.OPERATOR, wall_ms())
         assert await replica.ask("POST", "/change", vouched) == (200, {"by": first.id})
     assert first.context.extras["done"] == ["ann@example.com"] * 2, "through the other replica, too"
 
@@ -301,8 +352,8 @@ async def test_nobody_vouches_for_themselves(pair: tuple[Replica, Replica]) -> N
     for word in (foreign, old, forged, "dlxp.e30=.", "dlxp..", f"dlxs.{data}.{mac}"):
         assert (await first.ask("GET", "/status", word))[0] == 401
         async with browser(console(first)) as client:
-            assert (await client.get("/policies", headers={who.PERSON: word})).status_code == 303
-    async with browser(create_app([RouterApi("r", "http://x", httpx.ASGITransport(first.app))], Hosts())) as client:
-        word = first.context.passes.vouch("root", Role.ADMIN, wall_ms())
-        page = await client.get("/policies", headers={who.PERSON: word})
-        assert page.status_code == 303, "a console of its own takes nobody's word"
+            client.cookies.set("dlx_console", word)
+            assert (await client.get("/policies")).status_code == 303
+    async with browser(console(first)) as client:
+        claimed = {"x-forwarded-user": "root", "x-forwarded-groups": "ops"}
+        assert (await client.get("/policies", headers=claimed)).status_code == 303, "without SSO_PROXIES"

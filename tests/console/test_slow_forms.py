@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from dlx_router.admin import console_door as door
 from dlx_router.admin.held_bodies import FREE_BYTES, BodyRefused, HeldBodies
 from dlx_router.console import guard
 from dlx_router.console.guard import AT_ONCE
@@ -74,7 +73,7 @@ async def test_who_sends_much_and_slowly_keeps_no_login_out() -> None:
         await asyncio.gather(*sending, return_exceptions=True)
 
 
-@pytest.mark.parametrize("limits", [(door.MAX_BODY_BYTES, door.MAX_BODIES_BYTES), (100_000, 100_000)])
+@pytest.mark.parametrize("limits", [(guard.MAX_BODY_BYTES, guard.MAX_BODIES_BYTES), (100_000, 100_000)])
 async def test_small_bodies_are_taken_whatever_large_ones_hold(limits: tuple[int, int]) -> None:
     bodies, (most, together) = HeldBodies(*limits), limits
     large = [Slow() for _ in range(together // most)]

@@ -1,6 +1,5 @@
 """The chart through the real Helm engine, its objects against three versions of Kubernetes."""
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +11,8 @@ import pytest
 import yaml
 
 from dlx_router import __version__
-from dlx_router.admin.console_door import PATHS
 from dlx_router.config.environment.settings import unknown_variables
+from dlx_router.console.app import PAGES
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
 from tools.pages import reference
 from tools.release.build import chart_version
@@ -213,7 +212,7 @@ def test_an_ingress_shows_the_console_and_the_api_and_nothing_that_asks_for_no_t
     (made,) = of_kind(rendered(values_of("console")), "Ingress")
     (rule,) = made["spec"]["rules"]
     paths = {(path["path"], path["pathType"]) for path in rule["http"]["paths"]}
-    words = re.findall(r"[\w-]+", PATHS.pattern.partition("(")[2].partition(")")[0])
+    words = {path.split("/")[1] for _, path, _ in PAGES if path != "/"} | {"login", "logout", "theme", "static"}
     assert paths == {("/", "Exact"), ("/api/v1", "Prefix"), *((f"/{word}", "Prefix") for word in words)}
     assert {path["backend"]["service"]["name"] for path in rule["http"]["paths"]} == {"shop-dlx-router"}
     assert made["spec"]["tls"] == [{"hosts": ["dlx.example.com"], "secretName": "dlx-tls"}]

@@ -75,7 +75,7 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
     "a connection to RabbitMQ is opened": (
         "dlx_router",
         _connects,
-        {"broker/link.py", "broker/amqp10.py", "spark/amqp.py", "admin/own_process.py"},  # that one: to the console
+        {"broker/link.py", "broker/amqp10.py", "spark/amqp.py"},
     ),
     "a letter is dropped, which its policy alone may want": ("dlx_router", _calls("Discard"), {"core/decision.py"}),
     "it is decided": (

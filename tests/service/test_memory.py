@@ -89,9 +89,7 @@ def test_no_cache_without_a_bound_in_bytes_has_keys_from_outside() -> None:
 
 def test_the_bounds_of_a_process_leave_room_under_the_limit() -> None:
     """All of one vhost, filled to the brim, beside the 80 MiB of a router that has nothing to do."""
-    code = (
-        "import dlx_router.admin.daemon, sys; print(*(name for name in sys.modules if name.startswith('dlx_router.')))"
-    )
+    code = "import dlx_router.cli.daemon, sys; print(*(name for name in sys.modules if name.startswith('dlx_router.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = [importlib.import_module(name) for name in done.stdout.split()]  # all that a router's process has
     shared = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Bounded)}

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from dlx_router import __version__
+from dlx_router.admin.api import comments, groups, leases, letters, policies, queues, sessions, tasks
 from dlx_router.admin.api.answers import ELSEWHERE, EVERYWHERE, Answer, NotLed, refused
 from dlx_router.admin.api.context import Context
 from dlx_router.admin.api.gate import Gate
@@ -17,10 +18,11 @@ from dlx_router.admin.api.leader_proxy import LeaderProxy
 from dlx_router.telemetry.logs import log
 
 PREFIX: Final = "/api/v1"
+API: Final = tuple(module.router for module in (queues, groups, letters, comments, policies, tasks, leases, sessions))
 
 
 def create_app(
-    context: Context, routers: Iterable[APIRouter] = (), transport: httpx.AsyncBaseTransport | None = None
+    context: Context, routers: Iterable[APIRouter] = API, transport: httpx.AsyncBaseTransport | None = None
 ) -> ASGIApp:
     """The API over this context, with these routers under /api/v1; its description at /api/v1/openapi.json.
 

@@ -40,16 +40,12 @@ class Session:
 
 
 class Passes:
-    """`shared`: the key of sessions, the same in all replicas; None: there are no such passes."""
+    """`shared`: the key of sessions, the same in all replicas; None: one of this process, which ends them with it."""
 
     def __init__(self, shared: bytes | None = None) -> None:
-        self._shared, self._own = shared, secrets.token_bytes(32)
+        self._own = secrets.token_bytes(32)
+        self._shared = shared or secrets.token_bytes(32)
         self._ended: OrderedDict[str, None] = OrderedDict()
-
-    @property
-    def has_sessions(self) -> bool:
-        """Whether sessions can be had here."""
-        return self._shared is not None
 
     def caller(self, text: str, tokens: Tokens | None, now_ms: int) -> Caller | None:
         """Whom a pass stands for; None: it is none, over, or its token was taken back."""
@@ -86,16 +82,13 @@ class Passes:
             self._ended.popitem(last=False)
 
     def _made(self, name: str, csrf: str, token: str, began_ms: int, now_ms: int) -> tuple[str, Session]:
-        if self._shared is None:
-            raise RuntimeError("has_sessions")
         until_ms = min(now_ms + IDLE_MS, began_ms + LONGEST_MS)
         made = {"i": name, "c": csrf, "t": token, "b": began_ms, "u": until_ms}
         return _sealed(self._shared, SESSION, made), Session(name, csrf, token, began_ms, until_ms)
 
     def _named(self, token_digest: str) -> str:
         """Says nothing of the token to whoever has no key."""
-        key = self._shared or b""
-        return blake2b(token_digest.encode(), digest_size=16, key=key, person=b"dlx-pass-token").hexdigest()
+        return blake2b(token_digest.encode(), digest_size=16, key=self._shared, person=b"dlx-pass-token").hexdigest()
 
     def _is(self, session: Session, token_digest: str) -> bool:
         return compare_digest(self._named(token_digest).encode(), str(session.token).encode(errors="replace"))
@@ -133,10 +126,10 @@ def _sealed(key: bytes, kind: str, claims: dict[str, Any]) -> str:
     return f"{kind}.{data}.{_mac(key, kind, data)}"
 
 
-def _opened(key: bytes | None, kind: str, text: str) -> dict[str, Any] | None:
+def _opened(key: bytes, kind: str, text: str) -> dict[str, Any] | None:
     """What is said where the key has sealed it: then it is as we wrote it."""
     parts = text.split(".")
-    if key is None or len(text) > MOST or len(parts) != 3 or parts[0] != kind:  # noqa: PLR2004 - kind, JSON, digest
+    if len(text) > MOST or len(parts) != 3 or parts[0] != kind:  # noqa: PLR2004 - kind, JSON, digest
         return None
     is_ours = compare_digest(_mac(key, kind, parts[1]).encode(), parts[2].encode(errors="replace"))
     return contents(text) if is_ours else None

@@ -112,7 +112,7 @@ class Settings(BaseSettings):
     )
     console: Literal["on", "https", "off"] = Field(
         "on",
-        description="Web pages at / of the port, made by a process that starts when asked; https: behind TLS.",
+        description="Web pages at / of the port; https: people come by a proxy that speaks TLS.",
     )
     console_secret_file: OptionalPath = Field(
         None, description="File of the secret of console sessions, the same for all replicas. Else PROVENANCE_KEY_FILE."

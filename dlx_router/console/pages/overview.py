@@ -53,7 +53,7 @@ async def overview(asked: Asked) -> Response:
 
 async def _board(asked: Asked, router: RouterApi) -> Told:
     """All that the page says of one router; what cannot be had is told in the router's words."""
-    token = asked.session.token
+    token = asked.session.words[router.name]
     ready, status, queues, groups, recent = await asyncio.gather(
         _tried(router.readiness()),
         _tried(router.get("/status", token)),
@@ -149,7 +149,7 @@ async def _recent(asked: Asked, router: RouterApi) -> Told:
     """The newest letters; asked once for all who look within some seconds by the same account."""
 
     async def newest() -> Told:
-        answer = await router.get("/letters", asked.session.token, limit=NEWEST)
+        answer = await router.get("/letters", asked.session.words[router.name], limit=NEWEST)
         return {"letters": [{name: letter[name] for name in _SHOWN} for letter in answer["letters"]]}
 
     return await asked.console.remembered.get(router.name, asked.session.account, "newest letters", KEPT_S, newest)

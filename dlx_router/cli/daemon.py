@@ -1,20 +1,27 @@
-"""The daemon: the router and its admin endpoint in one event loop."""
+"""The daemon: the router, its API and its console in one event loop."""
 
 import asyncio
+import contextlib
 import gc
+from collections.abc import Callable, Coroutine
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from dlx_router.admin import event_loop
-from dlx_router.admin.api_door import Door
-from dlx_router.admin.console_door import ConsoleDoor
+from starlette.types import ASGIApp
+
+from dlx_router.admin.api.app import create_app
+from dlx_router.admin.api.context import Context
 from dlx_router.admin.server import AdminError, AdminServer
-from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.allowed_hosts import Hosts, is_loopback
 from dlx_router.config.api_access.passes import Passes
+from dlx_router.config.api_access.single_sign_on import SingleSignOn
 from dlx_router.config.api_access.tokens import Tokens, TokensError
+from dlx_router.config.api_access.trusted_proxies import TrustedProxies
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import LoadedPolicies
+from dlx_router.console.app import create_app as console_app
+from dlx_router.console.router_api import InProcess, RouterApi
 from dlx_router.service.app import App
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
 from dlx_router.telemetry import logs
@@ -38,10 +45,20 @@ def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) ->
     logs.take_faults()
     _spare_the_collector()
     try:
-        return event_loop.run(_serve(settings, loaded, observe=observe))
+        return _run_loop(_serve(settings, loaded, observe=observe))
     except (TokensError, AdminError, TracesError, KeyFileError) as error:
         logs.log.error(_REFUSALS[type(error)], error=str(error), fate="nothing was consumed")
         return REFUSED
+
+
+def _run_loop(work: Coroutine[Any, Any, int]) -> int:
+    """Run it on uvloop where that is to be had."""
+    run: Callable[[Coroutine[Any, Any, int]], int] = asyncio.run
+    with contextlib.suppress(ImportError):  # optional: not there on every platform
+        import uvloop  # noqa: PLC0415
+
+        run = uvloop.run
+    return run(work)
 
 
 def _spare_the_collector() -> None:
@@ -55,18 +72,17 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
     app = App(settings, loaded, observe=observe)
     hosts = Hosts(settings.http_host, settings.http_allowed_hosts)
     passes = Passes(session_key(settings))
-    door = Door(settings, app, hosts, passes)
+    tokens = Tokens(Path(settings.api_tokens_file)) if settings.api_tokens_file else None
     for problem in settings.open_api():
         app.readiness.note("no tokens", problem)
-    console = ConsoleDoor(settings, passes) if settings.console != "off" else None
-    at = (settings.http_host, settings.http_port)
-    server = AdminServer(*at, app.metrics, app.readiness, door, hosts=hosts, console=console)
+    api = create_app(_context(settings, app, hosts, tokens, passes))
+    server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness, api, hosts=hosts)
+    if settings.console != "off":
+        server.console = _console(settings, server, hosts, passes)
     await server.start()
     app.http_port = server.port
-    if console is not None:
-        console.port = server.port
     watching = None
-    if (tokens := door.tokens) is not None:
+    if tokens is not None:
         watching = asyncio.create_task(app.background.keep(_KEY, lambda: _watched(tokens, app.readiness)))
     try:
         return await app.run()
@@ -75,8 +91,35 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
         await server.stop()
-        if console is not None:
-            await console.stop()
+
+
+def _context(settings: Settings, app: App, hosts: Hosts, tokens: Tokens | None, passes: Passes) -> Context:
+    return Context(
+        router_id=app.router_id,
+        names=settings.names,
+        attendants=app.attendants,
+        index=app.index,
+        tokens=tokens,
+        passes=passes,
+        is_loopback=is_loopback(settings.http_host),
+        hosts=hosts,
+        depths=app.depths,
+        importer=app.importer,
+        management=app.management,
+    )
+
+
+def _console(settings: Settings, server: AdminServer, hosts: Hosts, passes: Passes) -> ASGIApp:
+    """The pages of this router, over its own API without a socket between."""
+    return console_app(
+        [RouterApi("router", "http://127.0.0.1", InProcess(server))],
+        hosts,
+        is_loopback=is_loopback(settings.http_host),
+        secure=settings.console == "https",
+        proxies=TrustedProxies(settings.http_trusted_proxies, settings.sso_proxies),
+        sso=SingleSignOn(settings.sso_proxies, settings.sso_roles, settings.sso_headers, settings.sso_group_separator),
+        passes=passes,
+    )
 
 
 def session_key(settings: Settings) -> bytes | None:
