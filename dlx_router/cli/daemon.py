@@ -55,7 +55,7 @@ def _run_loop(work: Coroutine[Any, Any, int]) -> int:
     """Run it on uvloop where that is to be had."""
     run: Callable[[Coroutine[Any, Any, int]], int] = asyncio.run
     with contextlib.suppress(ImportError):  # optional: not there on every platform
-        import uvloop  # noqa: PLC0415
+        import uvloop  # noqa: PLC0415 - as above
 
         run = uvloop.run
     return run(work)

@@ -208,7 +208,7 @@ def _of_person(console: Console, key: str, person: Person) -> tuple[str, Session
 async def _of_passes(console: Console, key: str, *, is_use: bool) -> tuple[str, Session | None]:
     """Until the first of them is over."""
     claims = [claims for word in key.split(_BETWEEN) if (claims := contents(word))]
-    csrf, until_ms = claims[0].get("c"), [said["u"] for said in claims if isinstance(said.get("u"), int)]
+    csrf, until_ms = claims[0].get("c"), [claim["u"] for claim in claims if isinstance(claim.get("u"), int)]
     if not isinstance(csrf, str) or len(csrf) < 16 or len(until_ms) < len(claims):  # noqa: PLR2004 - no guess
         return "", None
     left_ms = min(until_ms) - wall_ms()

@@ -218,6 +218,7 @@ async def test_the_overview_says_of_which_vhosts_it_has_no_tasks() -> None:
 async def test_what_was_not_answered_is_shown_as_unknown(path: str, nothing: str) -> None:
     liar = Refusing("plain")
     async with logged_in(console(liar)) as client:
+        await client.get("/")  # from now on it is known who this is
         liar.refused = path
         page = (await client.get("/")).text
     assert ("Unknown: see above." in page, nothing in page, "No problem is known" in page) == (True, False, False)

@@ -57,8 +57,8 @@ async def _begun(console: Console, token: str) -> tuple[str, str]:
     if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
         return "", "write a token as DLX_ROUTER_API_TOKENS_FILE has it"
     key, refused = await console.begin(token)
-    told = [error.error for error in refused if error.status != httpx.codes.UNAUTHORIZED]
-    return key, "; ".join(told) or "no router knows this token, or it may not look"
+    reasons = [error.error for error in refused if error.status != httpx.codes.UNAUTHORIZED]
+    return key, "; ".join(reasons) or "no router knows this token, or it may not look"
 
 
 async def logout(asked: Asked) -> Response:
