@@ -1,12 +1,12 @@
 """Weeks of which the best policy is known, as counts: what advice is checked against. No router, no journal, no Spark.
 
 A letter of these weeks heals some time after its first death, and from then on each delivery succeeds with some
-chance: poison never heals, what is flaky has healed at once, an outage ends for all at one moment. So what any policy
-costs can be calculated, and the best of a grid is known.
+chance: poison never heals, what is flaky has healed at once. So what any policy costs can be calculated, and the best
+of a grid is known.
 """
 
-import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,16 +16,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dlx_router.core.backoff import wait_ms
-from dlx_router.core.breaker import QueueBreaker
-from dlx_router.core.limits import Outage
 from dlx_router.spark.advice.cost import Ladder, Prices, cost_of, schedule
-from dlx_router.spark.advice.evidence import Calm, Episode, Evidence, Key, Tries, bucket
+from dlx_router.spark.advice.evidence import Evidence, Key, Tries, bucket
 
 S: Final = 1000
 M: Final = 60 * S
 H: Final = 60 * M
 WEEK: Final = 7 * 24 * H
-GAP_MS: Final = 30 * M
 HANDLING_MS: Final = 40
 QUANTILES: Final = 200
 REASON: Final = "rejected"
@@ -42,19 +39,12 @@ class Letter(NamedTuple):
 
 @dataclass(frozen=True)
 class Cause:
-    """`share` of a queue's letters. `heals`: quantile → ms that it lasts. `from_ms`, `to_ms`: when they fail."""
+    """`share` of a queue's letters. `heals`: quantile → ms that it lasts."""
 
     share: float
     heals: Callable[[float], float]
     chance: float = 1.0
-    from_ms: int = 0
-    to_ms: int = WEEK
     trait: str = ""
-
-    @property
-    def ends_for_all(self) -> bool:
-        """Whether it is an outage."""
-        return self.to_ms < WEEK and self.chance < 1
 
 
 @dataclass(frozen=True)
@@ -88,11 +78,6 @@ def exponential(mean_ms: float) -> Callable[[float], float]:
     return lambda quantile: -mean_ms * math.log(1 - quantile)
 
 
-def outage(length_ms: int, share: float, *, at_ms: int = 2 * 24 * H) -> Cause:
-    """Everything fails until then; nine of ten deliveries succeed after."""
-    return Cause(share, lambda quantile: quantile * length_ms, 0.9, at_ms, at_ms + length_ms)
-
-
 CURIOUS: Final = Ladder(8, 2 * S, 3.0, 2 * H, 0.5)
 """A policy in force whose waits vary, so that its data tell much: 2 s, 6 s … 24 min, each by half of itself."""
 
@@ -105,7 +90,6 @@ WEEKS: Final = (
     Week("flaky", (Cause(1.0, at_once, 0.6),), Ladder(12, 20 * S, 1.0, 40 * S, 1.0), 6000, Prices(0.015, 100)),
     Week("flaky-in-vain", (Cause(0.3, at_once, 0.7), Cause(0.7, never)), Ladder(12, 5 * S, 2.0, 10 * M, 0.5)),
     Week("slow", (Cause(1.0, exponential(10 * M)),), CURIOUS),
-    Week("outage", (outage(40 * M, 1.0),), Ladder(4, 1 * S, 5.0, 1 * M, 0.15)),
     Week(
         "tellable",
         (Cause(0.5, exponential(30 * S), trait=NEW), Cause(0.5, never, trait=OLD)),
@@ -146,45 +130,29 @@ def letters(week: Week, seed: int) -> list[Letter]:
     arrivals = []
     for cause in week.causes:
         for _ in range(round(week.letters * cause.share)):
-            first = chance.randrange(cause.from_ms, cause.to_ms)
-            heals = cause.to_ms - first if cause.ends_for_all else cause.heals(chance.random())
+            first, heals = chance.randrange(WEEK), cause.heals(chance.random())
             arrivals.append(Letter(first, heals, cause.chance, (cause.trait,) if cause.trait else ()))
     return sorted(arrivals)
 
 
-def lives(week: Week, seed: int, ladder: Ladder | None = None, rule: Outage | None = None) -> list[Life]:
-    """The week under a policy, in order of what happens, with the router's own waits and its own breaker."""
+def lives(week: Week, seed: int, ladder: Ladder | None = None) -> list[Life]:
+    """The week under a policy, with the router's own waits."""
     ladder, chance = ladder or week.now, Random(f"{week.name}/{seed}/lives")
-    breaker = None if rule is None else QueueBreaker(rule)
-    own = letters(week, seed)
-    steps: list[list[Delivery]] = [[] for _ in own]
-    over = [0] * len(own)
-    tries = [0] * len(own)
-    todo = [(letter.first_ms, number, 1, True) for number, letter in enumerate(own)]
-    heapq.heapify(todo)
-    while todo:
-        now, number, attempts, fresh = heapq.heappop(todo)
-        letter = own[number]
-        verdict = None if breaker is None else breaker.ask(
-            str(number), now, deaths=int(fresh), tries=0 if fresh else tries[number]
-        ).wait_ms  # fmt: skip
-        if verdict is not None:
-            tries[number] = 1 if fresh else tries[number] + 1
-            heapq.heappush(todo, (now + verdict, number, attempts - fresh, False))  # a hold uses no attempt
-            continue
-        if fresh and attempts >= ladder.attempts:
-            over[number] = now - letter.first_ms
-            continue
-        wait = wait_ms(ladder, attempts, chance.uniform(-1, 1)) if fresh else 0
-        at = now + wait - letter.first_ms
+    return [_life(letter, ladder, chance) for letter in letters(week, seed)]
+
+
+def _life(letter: Letter, ladder: Ladder, chance: Random) -> Life:
+    steps: list[Delivery] = []
+    died_ms = 0
+    for attempts in range(1, ladder.attempts):
+        wait = wait_ms(ladder, attempts, chance.uniform(-1, 1))
+        at = died_ms + wait
         good = at >= letter.heals_ms and chance.random() < letter.chance
-        since = steps[number][-1].at_ms + HANDLING_MS if steps[number] else 0
-        steps[number].append(Delivery(len(steps[number]) + 1, since, at, at - since, good))
+        steps.append(Delivery(attempts, died_ms, at, wait, good))
         if good:
-            over[number] = at
-        else:
-            heapq.heappush(todo, (now + wait + HANDLING_MS, number, attempts + 1, True))
-    return [Life(letter, tuple(made), ended) for letter, made, ended in zip(own, steps, over, strict=True)]
+            return Life(letter, tuple(steps), at)
+        died_ms = at + HANDLING_MS
+    return Life(letter, tuple(steps), died_ms)
 
 
 def cost(outcomes: Sequence[Life], prices: Prices) -> float:
@@ -198,65 +166,20 @@ def cost(outcomes: Sequence[Life], prices: Prices) -> float:
 
 def evidence(week: Week, outcomes: Sequence[Life]) -> Evidence:
     """The same counts that the archive would give."""
-    stretches = _stretches(outcomes)
     rows: dict[tuple[Any, ...], list[int]] = {}
     for life in outcomes:
-        begun = next(first for first, last in reversed(stretches) if first <= life.letter.first_ms)
         for step in life.deliveries:
-            place = (step.retry, bucket(step.since_ms), bucket(step.at_ms), life.letter.traits, begun)
+            place = (step.retry, bucket(step.since_ms), bucket(step.at_ms), life.letter.traits)
             entry = rows.setdefault(place, [0, 0, 0, 0])
             is_last = step is life.deliveries[-1]
             for at, count in enumerate((step.good, not step.good, is_last and not step.good, step.wait_ms)):
                 entry[at] += count
     tries = [
-        Tries(week.key, retry, since, at, good, failed, ended, waited, traits, "", begun)
-        for (retry, since, at, traits, begun), (good, failed, ended, waited) in rows.items()
+        Tries(week.key, retry, since, at, good, failed, ended, waited, traits)
+        for (retry, since, at, traits), (good, failed, ended, waited) in rows.items()
     ]
-    episodes, peaks = [], []
-    for first, last in stretches:
-        own = [life for life in outcomes if first <= life.letter.first_ms <= last]
-        episodes.append(_episode(week, first, last, own))
-        peaks.append(Calm(week.key, first, max(_minutes(own).values())))
-    return Evidence(tuple(tries), tuple(episodes), tuple(peaks))
-
-
-def _stretches(outcomes: Sequence[Life]) -> list[tuple[int, int]]:
-    moments = sorted(life.letter.first_ms for life in outcomes)
-    stretches: list[tuple[int, int]] = []
-    for moment in moments:
-        if stretches and moment - stretches[-1][1] <= GAP_MS:
-            stretches[-1] = (stretches[-1][0], moment)
-        else:
-            stretches.append((moment, moment))
-    return stretches
-
-
-def _episode(week: Week, first: int, last: int, own: Sequence[Life]) -> Episode:
-    before, after = [0, 0], [0, 0]
-    remaining: dict[int, int] = {}
-    for life in own:
-        left = last - life.letter.first_ms
-        remaining[left] = remaining.get(left, 0) + 1
-        for step in life.deliveries:
-            side = before if life.letter.first_ms + step.at_ms <= last else after
-            side[0] += step.good
-            side[1] += 1
-    minutes = sorted(_minutes(own).values())
-    typical = minutes[len(minutes) // 2]
-    return Episode(
-        week.key, first, last, (before[0], before[1]), (after[0], after[1]), tuple(sorted(remaining.items())), typical
-    )
-
-
-def _minutes(own: Sequence[Life]) -> dict[int, int]:
-    """Deaths in each minute that has any."""
-    counts: dict[int, int] = {}
-    for life in own:
-        deaths = [0, *(step.at_ms + HANDLING_MS for step in life.deliveries if not step.good)]
-        for at in deaths:
-            minute = (life.letter.first_ms + at) // M
-            counts[minute] = counts.get(minute, 0) + 1
-    return counts
+    hours = Counter(life.letter.first_ms // H for life in outcomes if life.deliveries)
+    return Evidence(tuple(tries), {week.key: max(hours.values())} if hours else {})
 
 
 # -- the best -------------------------------------------------------------------------------------------------------
@@ -273,7 +196,7 @@ def expected(week: Week, ladder: Ladder, *, without: Sequence[str] = ()) -> floa
         over = plan.offsets_ms[:, None, :] >= heals[None, :, None]
         alive = (1 - cause.chance) ** np.cumsum(over, axis=2)
         alive = np.concatenate([np.ones((*alive.shape[:2], 1)), alive], axis=2).mean(axis=1)
-        total += cause.share * float(cost_of(alive[None], plan.waits_ms, week.prices)[0])
+        total += cause.share * cost_of(alive, plan.waits_ms, week.prices)
     return total
 
 
@@ -296,13 +219,6 @@ def best(week: Week) -> float:
     )
 
 
-def best_held(week: Week, seed: int) -> float:
-    """What the best breaker of a grid costs, in the week as it was."""
-    rules = [Outage(deaths, M, probe) for deaths in (5, 20) for probe in (5 * S, 30 * S)]
-    ways = [Ladder(tries, 5 * S, 2.0, M, 0.15) for tries in (3, 4, 6)]
-    return min(cost(lives(week, seed, way, rule), week.prices) for way in ways for rule in rules)
-
-
 # -- noise ----------------------------------------------------------------------------------------------------------
 
 
@@ -317,8 +233,5 @@ def noise(seed: int, queues: int = 25) -> Evidence:
             letters=chance.randrange(3, 30) if few else chance.randrange(100, 600),
         )  # fmt: skip
         parts.append(evidence(week, lives(week, seed)))
-    return Evidence(
-        tuple(row for part in parts for row in part.tries),
-        tuple(row for part in parts for row in part.episodes),
-        tuple(row for part in parts for row in part.peaks),
-    )
+    busiest = {key: count for part in parts for key, count in part.busiest.items()}
+    return Evidence(tuple(row for part in parts for row in part.tries), busiest)

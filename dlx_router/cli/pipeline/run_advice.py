@@ -98,7 +98,7 @@ def _head(
     lines += [f"Prices, in retries: {prices.second:g} a second of waiting, {prices.redrive:g} a letter to be redriven."]
     lines += [*CANNOT, *_signed(gathered)]
     if proven is not None:
-        lines += ["Backtest of these letters (what `outage` would change is not in it):"]
+        lines += ["Backtest of these letters:"]
         lines += [f"  {line.strip()}" for line in backtest_lines(proven)]
     kept = [part for advice in queue_advice for part in advice.parts if part.verdict == texts.KEEP]
     return [
@@ -123,8 +123,6 @@ def _lines(answer: Answer) -> list[str]:
     lines = _signed(answer.gathered)
     for advice in answer.found:
         lines.append(advice.queue if advice.vhost == "/" else f"{advice.queue} ({advice.vhost})")
-        if advice.outage is not None:
-            lines.append("  outage: hold letters while everything dies")
         lines += [f"  {line}" for part in advice.parts for line in reasons_of(part)]
     return [*lines, *(["backtest:", *backtest_lines(answer.proven)] if answer.proven is not None else [])]
 
@@ -143,9 +141,8 @@ def document(answer: Answer) -> dict[str, Any]:
 
 
 def _queue(advice: QueueAdvice) -> dict[str, Any]:
-    outage = None if advice.outage is None else {name: getattr(advice.outage, name) for name in advice.outage.__slots__}
     return {
-        "vhost": advice.vhost, "queue": advice.queue, "changes": advice.changes, "outage": outage,
+        "vhost": advice.vhost, "queue": advice.queue, "changes": advice.changes,
         "reasons": [_part(part) for part in advice.parts],
     }  # fmt: skip
 

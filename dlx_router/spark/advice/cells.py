@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from dlx_router.core.limits import Outage
 from dlx_router.core.policy import Effective
 from dlx_router.spark.advice import texts
 from dlx_router.spark.advice.cost import Ladder
-from dlx_router.spark.advice.evidence import Episode, Evidence, Key, Tries, by_attempt, letters_of, merged, recovered_of
-from dlx_router.spark.advice.outages import is_outage
+from dlx_router.spark.advice.evidence import LETTERS, Evidence, Key, Tries, by_attempt, letters_of, merged
 
-HELD: Final = 0.5  # of the letters of outages, from which on the breaker is taken to work
-LETTERS: Final = 30  # fewer prove nothing
+BURST: Final = 0.5  # a share of letters that failed first within one hour, from which on they are one incident
 OTHERS: Final = 0.2  # a share of letters that are not as the rest, from which on nothing is said of the rest
 
 
@@ -22,7 +19,6 @@ class InForce(NamedTuple):
     ladder: Ladder
     most_ms: int | None = None
     fifo: bool = False
-    outage: Outage | None = None
     conditions: tuple[str, ...] = ()
     retries: bool = True  # letters that died for this reason are tried again
 
@@ -30,7 +26,7 @@ class InForce(NamedTuple):
     def of(policy: Effective, reason: str) -> "InForce":
         """Of the keys in force for this reason."""
         return InForce(
-            Ladder.of(policy), policy.max_elapsed_ms, policy.fifo, policy.outage,
+            Ladder.of(policy), policy.max_elapsed_ms, policy.fifo,
             tuple(condition.text for condition in policy.never_retry),
             reason.partition(":")[0] in policy.retry_on,
         )  # fmt: skip
@@ -52,25 +48,18 @@ def _round(ms: float) -> int:
 
 
 class Cell(NamedTuple):
-    """What is known of a key. `every`: all its deliveries; `rows`: without those of letters that fell into outages."""
+    """What is known of a key. `every`: all its deliveries; `busiest`: letters that failed first in one hour."""
 
     key: Key
     every: tuple[Tries, ...]
-    rows: tuple[Tries, ...]
-    outages: tuple[Episode, ...]
+    busiest: int
     now: InForce | None
 
     @staticmethod
     def of(key: Key, evidence: Evidence, now: InForce | None) -> "Cell":
         """The part of the evidence that is about this key, in order."""
-        every = merged((row for row in evidence.tries if row.key == key), by_letter=True)
-        outages = sorted(episode for episode in evidence.episodes if episode.key == key and is_outage(episode))
-        within = {outage.first_ms for outage in outages}
-        rows = [row for row in every if row.episode_ms not in within]
-        fell = [row for row in every if row.episode_ms in within]
-        if now is not None and now.outage is not None and recovered_of(fell) > HELD * letters_of(fell):
-            outages = []  # the breaker does what it should: there is nothing to be mended
-        return Cell(key, tuple(every), tuple(rows), tuple(outages), now)
+        every = merged((row for row in evidence.tries if row.key == key), with_traits=True)
+        return Cell(key, tuple(every), evidence.busiest.get(key, 0), now)
 
     @property
     def first(self) -> int:
@@ -88,8 +77,8 @@ class Cell(NamedTuple):
             return texts.NO_RETRIES
         if letters < LETTERS:
             return texts.few(letters, LETTERS)
-        if not self.outages and letters_of(self.rows) < LETTERS:
-            return texts.HELD_ALREADY
+        if self.busiest > BURST * letters:
+            return texts.one_incident(self.busiest, letters)
         if self._begun_otherwise() > OTHERS * letters:
             return texts.MIXED
         ended = sum(row.ended for row in self.every)

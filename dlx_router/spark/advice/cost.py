@@ -98,13 +98,13 @@ def _draw(turn: int, at: int, turns: int) -> float:
     return 2 * (((turn + 0.5) / turns + at * 0.618033988749895) % 1) - 1
 
 
-def cost_of(alive: Array, waits_ms: Array, prices: Prices) -> Array:
+def cost_of(alive: Array, waits_ms: Array, prices: Prices) -> float:
     """The cost of a letter. `alive`: of letters, the share that needs retry 1, 2 … and, last, a person.
 
-    Shapes: (draws, turns, tries + 1) and (turns, tries); the answer: one for each draw.
+    Shapes: (turns, tries + 1) and (turns, tries).
     """
     each = prices.retry + prices.second * waits_ms / 1000
-    return (alive[:, :, :-1] * each).sum(axis=2).mean(axis=1) + prices.redrive * alive[:, :, -1].mean(axis=1)
+    return float((alive[:, :-1] * each).sum(axis=1).mean() + prices.redrive * alive[:, -1].mean())
 
 
 def candidates(now: Ladder | None, first: int, most_tries: int, *, waits: bool = True) -> Iterator[Ladder]:

@@ -4,14 +4,15 @@ Times are counted in buckets, two to a doubling: what a wait of 10 s did, a wait
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 _DOUBLINGS: Final = 23  # from a quarter of a second to 24 days
 EDGES_MS: Final = (1, *(round(250 * 2 ** (step / 2)) for step in range(2 * _DOUBLINGS + 1)))
 """Where each bucket begins but the first, which is 0 ms."""
 Z_CHOSEN: Final = 3.0  # of one by which something was chosen among many
+LETTERS: Final = 30  # fewer prove nothing
 
 
 class Key(NamedTuple):
@@ -27,7 +28,7 @@ class Tries(NamedTuple):
 
     `attempts`: failed deliveries before. `since`, `at`: buckets of the time from the letter's first death to the
     failure before, and to this delivery. `ended`: of those that failed, the last that were made of their letter.
-    `traits`: what a condition can see of these letters, in CEL; `episode_ms`: of `Episode`, where they have one.
+    `traits`: what a condition can see of these letters, in CEL.
     """
 
     key: Key
@@ -39,8 +40,6 @@ class Tries(NamedTuple):
     ended: int
     wait_ms: int = 0  # of all together
     traits: tuple[str, ...] = ()
-    group: str = ""
-    episode_ms: int | None = None
 
     @property
     def tried(self) -> int:
@@ -48,42 +47,12 @@ class Tries(NamedTuple):
         return self.recovered + self.failed
 
 
-class Episode(NamedTuple):
-    """A stretch of time in which letters failed for the first time, without a pause.
-
-    `before`, `after`: (recovered, tried) of the deliveries of these letters until its last first death, and later,
-    redrives included. `remaining`: (ms until that end, letters). `typical`: deaths in its median minute.
-    """
-
-    key: Key
-    first_ms: int
-    last_ms: int
-    before: tuple[int, int]
-    after: tuple[int, int]
-    remaining: tuple[tuple[int, int], ...]
-    typical: int = 0
-
-    @property
-    def letters(self) -> int:
-        """How many failed first in it."""
-        return sum(letters for _, letters in self.remaining)
-
-
-class Calm(NamedTuple):
-    """The most deaths in a minute that a queue had for this reason; `episode_ms`: in that episode, else outside."""
-
-    key: Key
-    episode_ms: int | None
-    peak: int
-
-
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that was counted. Order means nothing."""
+    """Everything that was counted. Order means nothing. `busiest`: letters that failed first in one hour, at most."""
 
     tries: tuple[Tries, ...] = ()
-    episodes: tuple[Episode, ...] = ()
-    peaks: tuple[Calm, ...] = ()
+    busiest: Mapping[Key, int] = field(default_factory=dict)
 
     def keys(self) -> list[Key]:
         """Of which anything was tried, sorted."""
@@ -95,18 +64,17 @@ def bucket(ms: int) -> int:
     return bisect_right(EDGES_MS, ms)
 
 
-def merged(rows: Iterable[Tries], *, by_letter: bool = False) -> list[Tries]:
-    """The same counts, one row for each attempt and time, in order. `by_letter`: traits and groups stay apart."""
-    counts: dict[tuple[Key, int, int, int, tuple[str, ...], str, int | None], list[int]] = {}
+def merged(rows: Iterable[Tries], *, with_traits: bool = False) -> list[Tries]:
+    """The same counts, one row for each attempt and time, in order. `with_traits`: these stay apart."""
+    counts: dict[tuple[Key, int, int, int, tuple[str, ...]], list[int]] = {}
     for row in rows:
-        apart: tuple[tuple[str, ...], str] = (row.traits, row.group) if by_letter else ((), "")
-        entry = counts.setdefault((row.key, row.attempts, row.since, row.at, *apart, row.episode_ms), [0, 0, 0, 0])
+        place = (row.key, row.attempts, row.since, row.at, row.traits if with_traits else ())
+        entry = counts.setdefault(place, [0, 0, 0, 0])
         for at, count in enumerate((row.recovered, row.failed, row.ended, row.wait_ms)):
             entry[at] += count
-    ordered = sorted(counts.items(), key=lambda pair: (*pair[0][:-1], pair[0][-1] is not None, pair[0][-1]))
     return [
-        Tries(key, attempts, since, at, recovered, failed, ended, wait_ms, traits, group, episode)
-        for (key, attempts, since, at, traits, group, episode), (recovered, failed, ended, wait_ms) in ordered
+        Tries(key, attempts, since, at, recovered, failed, ended, wait_ms, traits)
+        for (key, attempts, since, at, traits), (recovered, failed, ended, wait_ms) in sorted(counts.items())
     ]
 
 

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dlx_router.spark.advice.cost import Prices
-from dlx_router.spark.advice.evidence import Z_CHOSEN, Tries, letters_of, recovered_of
+from dlx_router.spark.advice.evidence import LETTERS, Z_CHOSEN, Tries, letters_of, recovered_of
 from dlx_router.spark.intervals import wilson
 
-LETTERS: Final = 30
 MOST_CONDITIONS: Final = 5
 
 
@@ -60,17 +59,3 @@ def is_hopeless(rows: Sequence[Tries], prices: Prices) -> bool:
         return False
     spent = sum(row.tried for row in rows) + prices.second * sum(row.wait_ms for row in rows) / 1000
     return wilson(recovered_of(rows), letters, Z_CHOSEN)[1] * prices.redrive < spent / letters
-
-
-def groups_without_condition(rows: Sequence[Tries], prices: Prices, taken: Sequence[Hopeless]) -> list[tuple[str, int]]:
-    """Failure groups (and their letters) that are hopeless while others are not, and that no condition takes out."""
-    asked = {choice.condition for choice in taken}
-    left = [row for row in rows if not asked.intersection(row.traits)]
-    if is_hopeless(left, prices):
-        return []
-    groups = []
-    for group in sorted({row.group for row in left if row.group}):
-        own = [row for row in left if row.group == group]
-        if letters_of(own) >= LETTERS and is_hopeless(own, prices):
-            groups.append((group, letters_of(own)))
-    return groups

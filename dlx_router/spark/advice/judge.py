@@ -1,30 +1,25 @@
 """Counts → advice: the cheapest way that the evidence carries, or to keep what there is, with the reason.
 
-A way is advised where it is cheaper by every reading that the evidence does not refute, by a tenth at least, and surely
-so: by the lower end of an interval that is wider the more queues are judged. Everything else is kept.
+A way is advised where it is cheaper by every reading that the evidence does not refute, by a tenth at least, and also
+where as few or as many deliveries had succeeded as the counts allow. Everything else is kept.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from dlx_router.core.limits import Outage
 from dlx_router.spark.advice import texts
-from dlx_router.spark.advice.cells import LETTERS, Cell, InForce
-from dlx_router.spark.advice.cost import Array, Ladder, Prices
-from dlx_router.spark.advice.evidence import Evidence, Key, letters_of, recovered_of
-from dlx_router.spark.advice.hopeless import Hopeless, conditions_for, groups_without_condition
-from dlx_router.spark.advice.outages import breaker_for
-from dlx_router.spark.advice.spread import ALIKE, Spread
+from dlx_router.spark.advice.cells import Cell, InForce
+from dlx_router.spark.advice.cost import Ladder, Prices
+from dlx_router.spark.advice.evidence import LETTERS, Evidence, Key, letters_of, recovered_of
+from dlx_router.spark.advice.hopeless import Hopeless, conditions_for
+from dlx_router.spark.advice.ways import Ways
 
-DOUBT: Final = 0.025  # of advice that is none, shared by all that are judged
 Known = Callable[[Key], InForce | None]
 
 
 class Interval(NamedTuple):
-    """An estimate, and where 95 % of what it might be lie; the widest of all readings."""
+    """An estimate, and the least and the most that the counts allow, by any reading."""
 
     expected: float = 0.0
     low: float = 0.0
@@ -57,11 +52,10 @@ class Advice(NamedTuple):
 
 
 class QueueAdvice(NamedTuple):
-    """About a queue. `outage`: settings of the breaker that pay, where there are none."""
+    """About a queue."""
 
     vhost: str
     queue: str
-    outage: Outage | None
     parts: tuple[Advice, ...]
 
     @property
@@ -70,23 +64,17 @@ class QueueAdvice(NamedTuple):
         return any(part.verdict != texts.KEEP for part in self.parts)
 
 
-def advise(
-    evidence: Evidence, known: Known | None = None, prices: Prices | None = None, *, seed: int = 0
-) -> list[QueueAdvice]:
+def advise(evidence: Evidence, known: Known | None = None, prices: Prices | None = None) -> list[QueueAdvice]:
     """Advice about every queue that has tries. `known`: what is in force (None: no policy); default: what was recorded.
 
     Equal evidence, in whatever order, gives equal advice.
     """
-    keys = evidence.keys()
-    judge = _Judge(prices or Prices(), DOUBT / max(len(keys), 1), seed)
     advice = []
-    for (vhost, queue), own in groupby(keys, key=lambda key: key[:2]):
+    for (vhost, queue), own in groupby(evidence.keys(), key=lambda key: key[:2]):
         cells = [Cell.of(key, evidence, None if known is None else known(key)) for key in own]
         if known is None:
             cells = [cell._replace(now=InForce.recorded(cell.every)) for cell in cells]
-        peaks = {peak for peak in evidence.peaks if peak.key[:2] == (vhost, queue)}
-        rule = breaker_for([episode for cell in cells for episode in cell.outages], sorted(peaks, key=repr))
-        advice.append(judge.queue(vhost, queue, cells, rule))
+        advice.append(QueueAdvice(vhost, queue, tuple(_judged(cell, prices or Prices()) for cell in cells)))
     return advice
 
 
@@ -95,90 +83,55 @@ def changing(advice: Iterable[QueueAdvice]) -> list[QueueAdvice]:
     return [queue_advice for queue_advice in advice if queue_advice.changes]
 
 
-class _Judge(NamedTuple):
-    """`doubt`: how sure a way must be to be better, as a share of the draws that may say otherwise."""
+def _judged(cell: Cell, prices: Prices) -> Advice:
+    """About one key."""
+    now = cell.now
+    if now is None:
+        return _kept(cell, texts.NO_POLICY)
+    if (why := cell.too_little()) is not None:
+        return _kept(cell, why)
+    chosen = conditions_for(cell.every, now.conditions, prices)
+    asked = {choice.condition for choice in chosen}
+    ways = Ways(cell, [row for row in cell.every if not asked.intersection(row.traits)], prices)
+    best = ways.best(now)
+    if chosen and best is not None and best.attempts <= cell.first:  # nothing is tried at all: no condition is needed
+        chosen, ways = (), Ways(cell, cell.every, prices)
+    if best is not None or chosen:
+        return _changed(cell, now, ways, best, chosen, prices)
+    cost, share = ways.worst(now.ladder, now), ways.saving(ways.ranked(now)[0][1], now)
+    unknown = texts.unknown(cell.every, now.ladder, is_plain=ways.is_plain)
+    kept = _kept(cell, texts.nothing_better(share, now.ladder, cell.first), unknown)
+    return kept._replace(cost_now=cost, cost_then=cost)
 
-    prices: Prices
-    doubt: float
-    seed: int
 
-    def queue(self, vhost: str, queue: str, cells: Sequence[Cell], rule: Outage | None) -> QueueAdvice:
-        """Without a breaker; with one where that is cheaper for the queue as a whole."""
-        plain = tuple(self.cell(cell) for cell in cells)
-        free = all(cell.now is not None and cell.now.outage is None and not cell.now.fifo for cell in cells)
-        if rule is None or not free:
-            return QueueAdvice(vhost, queue, None, plain)
-        pairs = zip(cells, plain, strict=True)
-        held = tuple(self.cell(cell, rule) if cell.outages else advice for cell, advice in pairs)
-        without, with_it = (sum(advice.cost_then * advice.letters for advice in some) for some in (plain, held))
-        if with_it < without * (1 - ALIKE) and any(advice.verdict != texts.KEEP for advice in held):
-            return QueueAdvice(vhost, queue, rule, held)
-        return QueueAdvice(vhost, queue, None, plain)
-
-    def cell(self, cell: Cell, rule: Outage | None = None) -> Advice:
-        """About one key."""
-        if cell.now is None:
-            return _kept(cell, texts.NO_POLICY, ())
-        if (why := cell.too_little()) is not None:
-            return _kept(cell, why, ())
-        chosen = conditions_for(cell.rows, cell.now.conditions, self.prices)
-        asked = {choice.condition for choice in chosen}
-        rest = [row for row in cell.rows if not asked.intersection(row.traits)]
-        spread = Spread(cell, rest, self.prices, rule, seed=self.seed)
-        best = spread.best(cell.now, self.doubt)
-        if (
-            chosen and best is not None and best.attempts <= cell.first
-        ):  # nothing is tried at all: no condition is needed
-            chosen, spread = (), Spread(cell, cell.rows, self.prices, rule, seed=self.seed)
-        if best is None and not chosen:
-            return self._keep(cell, spread)
-        return self._advice(cell, spread, best, chosen, rule)
-
-    def _keep(self, cell: Cell, spread: Spread) -> Advice:
-        assert cell.now is not None
-        cost = spread.worst(cell.now.ladder, cell.now, held=False)
-        share = spread.saving(spread.ranked(cell.now)[0][1], cell.now)
-        why = texts.nothing_better(share, cell.now.ladder, cell.first)
-        unknown = (*texts.unknown(cell.every, cell.now.ladder, is_plain=spread.is_plain), *self._untold(cell, ()))
-        return _kept(cell, why, unknown)._replace(cost_now=cost, cost_then=cost)
-
-    def _advice(
-        self, cell: Cell, spread: Spread, best: Ladder | None, chosen: Sequence[Hopeless], rule: Outage | None
-    ) -> Advice:
-        """In words, and in numbers for the letters that were recorded."""
-        assert cell.now is not None
-        now, then = cell.now, best or cell.now.ladder
-        old, new = spread.effect(now.ladder, now, held=False), spread.effect(then, now)
-        out, tried = sum(choice.letters for choice in chosen), sum(choice.retries for choice in chosen)
-        kept = sum(choice.recovered for choice in chosen)
-        of_chosen = tried + (out - kept) * self.prices.redrive, out * self.prices.redrive
-        total = spread.letters + out
-        letters, retries, recovered = _counted(cell)
-        return Advice(
-            cell.key,
-            texts.verdict(now.ladder, best, cell.first, some=bool(chosen), held=rule is not None),
-            now.ladder,
-            None if then == now.ladder else then,
-            tuple(choice.condition for choice in chosen),
-            now.conditions,
-            letters,
-            retries,
-            recovered,
-            (spread.worst(now.ladder, now, held=False) * spread.letters + of_chosen[0]) / total,
-            (spread.worst(then, now) * spread.letters + of_chosen[1]) / total,
-            _interval(old.lost, new.lost, spread.letters, -kept),
-            _interval(old.retries, new.retries, spread.letters, tried),
-            _interval(old.seconds, new.seconds, spread.letters / total, 0),
-            texts.reasons(cell.every, cell.outages, chosen, then, cell.first, rule),
-            (*texts.unknown(cell.every, then, is_plain=spread.is_plain), *self._untold(cell, chosen, then)),
-        )
-
-    def _untold(self, cell: Cell, chosen: Sequence[Hopeless], then: Ladder | None = None) -> tuple[str, ...]:
-        """Groups that are tried in vain because no condition tells them from the others."""
-        if then is not None and then.attempts <= cell.first:
-            return ()
-        groups = groups_without_condition(cell.rows, self.prices, chosen)
-        return tuple(texts.untold(group, letters) for group, letters in groups)
+def _changed(
+    cell: Cell, now: InForce, ways: Ways, best: Ladder | None, chosen: Sequence[Hopeless], prices: Prices
+) -> Advice:
+    """In words, and in numbers for the letters that were recorded."""
+    then = best or now.ladder
+    old, new = ways.effect(now.ladder, now), ways.effect(then, now)
+    out, tried = sum(choice.letters for choice in chosen), sum(choice.retries for choice in chosen)
+    kept = sum(choice.recovered for choice in chosen)
+    total = ways.letters + out
+    letters, retries, recovered = _counted(cell)
+    return Advice(
+        cell.key,
+        texts.verdict(now.ladder, best, cell.first, some=bool(chosen)),
+        now.ladder,
+        None if then == now.ladder else then,
+        tuple(choice.condition for choice in chosen),
+        now.conditions,
+        letters,
+        retries,
+        recovered,
+        (ways.worst(now.ladder, now) * ways.letters + tried + (out - kept) * prices.redrive) / total,
+        (ways.worst(then, now) * ways.letters + out * prices.redrive) / total,
+        _interval(old.lost, new.lost, ways.letters, -kept),
+        _interval(old.retries, new.retries, ways.letters, tried),
+        _interval(old.seconds, new.seconds, ways.letters / total, 0),
+        texts.reasons(cell.every, chosen, then, cell.first),
+        texts.unknown(cell.every, then, is_plain=ways.is_plain),
+    )
 
 
 def _counted(cell: Cell) -> tuple[int, int, int]:
@@ -186,7 +139,7 @@ def _counted(cell: Cell) -> tuple[int, int, int]:
     return letters_of(cell.every), sum(row.tried for row in cell.every), recovered_of(cell.every)
 
 
-def _kept(cell: Cell, why: str, unknown: tuple[str, ...]) -> Advice:
+def _kept(cell: Cell, why: str, unknown: tuple[str, ...] = ()) -> Advice:
     now = Ladder(1) if cell.now is None else cell.now.ladder
     letters, retries, recovered = _counted(cell)
     shown = unknown if letters >= LETTERS else ()
@@ -195,11 +148,7 @@ def _kept(cell: Cell, why: str, unknown: tuple[str, ...]) -> Advice:
     )
 
 
-def _interval(old: Sequence[Array], new: Sequence[Array], times: float, plus: float) -> Interval:
-    """Of what the new way makes less than the old: of all readings the least that is expected, and the widest ends."""
-    draws = [(before - after) * times + plus for before, after in zip(old, new, strict=True)]
-    ends = [np.quantile(draw, [0.025, 0.975]) for draw in draws]
-    expected = min((float(draw[0]) for draw in draws), key=abs)
-    low, high = float(min(end[0] for end in ends)), float(max(end[1] for end in ends))
-    # Of few letters most draws may lie to one side of what is expected.
-    return Interval(expected, min(low, expected), max(high, expected))
+def _interval(old: Sequence[float], new: Sequence[float], times: float, plus: float) -> Interval:
+    """Of what the new way makes less than the old: of what was seen the least by any reading, and the widest ends."""
+    differences = [(before - after) * times + plus for before, after in zip(old, new, strict=True)]
+    return Interval(min(differences[::3], key=abs), min(differences), max(differences))

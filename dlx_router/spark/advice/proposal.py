@@ -88,11 +88,6 @@ def definition_of(queue_advice: QueueAdvice) -> tuple[dict[str, Any], list[str]]
     """The keys of a queue's advice as a policy has them, and the reasons."""
     definition: dict[str, Any] = {}
     reasons: list[str] = []
-    if queue_advice.outage is not None:
-        rule = queue_advice.outage
-        definition["outage"] = {
-            "deaths": rule.deaths, "within": duration_text(rule.within_ms), "probe-every": duration_text(rule.probe_ms),
-        }  # fmt: skip
     on: dict[str, Any] = {}
     for part in queue_advice.parts:
         reasons += reasons_of(part)
@@ -152,7 +147,7 @@ def _ranged(interval: Interval, what: str, *, less: bool = False) -> str:
     expected, low, high = (-interval.expected, -interval.high, -interval.low) if flip else interval
     word = "less" if what.startswith("s ") else "fewer"
     named = "more" if flip == less else word
-    return f"{expected:.4g} {named} {what} (95 %: {low:.4g} to {high:.4g})"
+    return f"{expected:.4g} {named} {what} (counts allow: {low:.4g} to {high:.4g})"
 
 
 def _wrong(proposal: Proposal, files: Files, prefix: str, types: QueueTypes) -> str:
@@ -164,19 +159,19 @@ def _wrong(proposal: Proposal, files: Files, prefix: str, types: QueueTypes) -> 
     for queue_advice in proposal.advice:
         for part in queue_advice.parts:
             now = known_of(judge, part.key)
-            if part.verdict != texts.KEEP and (now is None or not _is(part, queue_advice, now)):
+            if part.verdict != texts.KEEP and (now is None or not _is(part, now)):
                 return f"{part.key.reason}: other policies would still decide otherwise"
     return ""
 
 
-def _is(part: Advice, queue_advice: QueueAdvice, now: InForce) -> bool:
+def _is(part: Advice, now: InForce) -> bool:
     """Whether it is in force."""
     if part.verdict == texts.NEVER:
         return not now.retries
     ladder = part.advised or part.now
     at_once = ladder.delay_ms == 0 == now.ladder.delay_ms and ladder.attempts == now.ladder.attempts
     conditions = not part.conditions or {*part.conditions} <= {*now.conditions}
-    return (at_once or now.ladder == ladder) and conditions and queue_advice.outage in {None, now.outage}
+    return (at_once or now.ladder == ladder) and conditions
 
 
 def known_of(judge: Judge, key: Key) -> InForce | None:

@@ -1,4 +1,4 @@
-"""What would have come of other waits: two readings of the same deliveries, and how sure each is.
+"""What would have come of other waits: two readings of the same deliveries.
 
 - *Time heals*: a letter's cause lasts for some time, and each delivery after that succeeds. What is known of a letter
   is the stretch between its last failure and its success (or nothing after the last failure: censored). The estimate
@@ -19,42 +19,42 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from dlx_router.spark.advice.cost import Array
-from dlx_router.spark.advice.evidence import EDGES_MS, Tries, bucket, by_attempt
+from dlx_router.spark.advice.evidence import EDGES_MS, Z_CHOSEN, Tries, bucket, by_attempt
+from dlx_router.spark.intervals import wilson
 
-DRAWS: Final = 600
-PRIOR: Final = 0.5  # Jeffreys': what half a letter would say, so that "never so far" is not "never"
+_PRIOR: Final = 0.5  # what half a letter would say, so that "never so far" is not "never"
 _ROUNDS: Final = 200
 _STILL: Final = 1e-4
-REFUTED: Final = 0.001
-SURELY: Final = 1e-9  # of the reading that keeps waits long: who believes it too little tries in vain
-RARE: Final = 0.02
-ROOM: Final = 0.5
+_REFUTED: Final = 0.001
+_SURELY: Final = 1e-9  # of the reading that keeps waits long: who believes it too little tries in vain
+_RARE: Final = 0.02
+_ROOM: Final = 0.5
+_APART: Final = 3  # buckets: of deliveries that are closer nobody can say what lies between
+_FEW: Final = 5  # expected in each cell of the test, at least: below that its distribution is not that of chi-square
 
 
 class Reading(Protocol):
-    """The share of letters that needs each retry of a schedule, in draws of what is not sure; draw 0: the estimate."""
+    """The share of letters that needs each retry of a schedule."""
 
     def alive(self, waits_ms: Array, first: int) -> Array:
-        """(draws, turns, tries + 1): before each retry, and after the last."""
+        """(turns, tries + 1): before each retry, and after the last."""
         ...
 
 
 class TimeHeals(NamedTuple):
-    """`left[d, b]`: the share of letters whose cause lasts beyond bucket b."""
+    """`left[b]`: the share of letters whose cause lasts beyond bucket b."""
 
     left: Array
 
     def alive(self, waits_ms: Array, first: int) -> Array:
         """By the time since the first death; which attempt it is does not matter."""
         del first
-        offsets = np.cumsum(waits_ms, axis=1)
-        at = np.searchsorted(np.asarray(EDGES_MS), offsets, side="right")
-        begun = np.ones((self.left.shape[0], waits_ms.shape[0], 1))
-        return np.concatenate([begun, self.left[:, at]], axis=2)
+        at = np.searchsorted(np.asarray(EDGES_MS), np.cumsum(waits_ms, axis=1), side="right")
+        return np.concatenate([np.ones((waits_ms.shape[0], 1)), self.left[at]], axis=1)
 
 
 class TriesHelp(NamedTuple):
-    """`fails[d, n]`: how often the delivery after n failed ones fails; `least_ms[n]`: hardly any waited for less."""
+    """`fails[n]`: how often the delivery after n failed ones fails; `least_ms[n]`: hardly any waited for less."""
 
     fails: Array
     least_ms: Array
@@ -62,52 +62,66 @@ class TriesHelp(NamedTuple):
     def alive(self, waits_ms: Array, first: int) -> Array:
         """By the number of the attempt; how long it waited does not matter, if so short a wait was ever tried."""
         turns, tries = waits_ms.shape
-        known, least = np.ones((self.fails.shape[0], first + tries)), np.full(first + tries, np.inf)
-        seen = min(self.fails.shape[1], first + tries)
-        known[:, :seen], least[:seen] = self.fails[:, :seen], self.least_ms[:seen]
-        tried = waits_ms >= least[None, first:]
-        left = np.cumprod(np.where(tried[None], known[:, None, first:], 1.0), axis=2)
-        return np.concatenate([np.ones((left.shape[0], turns, 1)), left], axis=2)
+        known, least = np.ones(first + tries), np.full(first + tries, np.inf)
+        seen = min(len(self.fails), first + tries)
+        known[:seen], least[:seen] = self.fails[:seen], self.least_ms[:seen]
+        left = np.cumprod(np.where(waits_ms >= least[None, first:], known[None, first:], 1.0), axis=1)
+        return np.concatenate([np.ones((turns, 1)), left], axis=1)
 
 
-def time_heals(rows: Sequence[Tries], chance: np.random.Generator, draws: int = DRAWS) -> TimeHeals:
-    """The first reading. Draw 0 is the estimate itself, the others what it might have been (Bayesian bootstrap)."""
-    good: dict[tuple[int, int], float] = {}
+def successes(rows: Sequence[Tries], end: int | None = None) -> list[float]:
+    """Recovered deliveries of each row; `end`: as few (0) or as many (1) as the counts of its attempt allow."""
+    if end is None:
+        return [float(row.recovered) for row in rows]
+    factors = {
+        attempts: (wilson(good, tried, Z_CHOSEN)[end], good / tried if tried else 0.0)
+        for attempts, (good, tried, _) in by_attempt(rows).items()
+    }
+    return [
+        min(row.recovered * bound / share, row.tried) if share else bound * row.tried
+        for row in rows
+        for bound, share in [factors[row.attempts]]
+    ]
+
+
+def time_heals(rows: Sequence[Tries], good: Sequence[float]) -> TimeHeals:
+    """The first reading, of `successes`."""
+    saved: dict[tuple[int, int], float] = {}
     tried: dict[tuple[int, int], float] = {}
     ended: dict[int, float] = {}
-    for row in rows:
+    for row, recovered in zip(rows, good, strict=True):
         place = (min(row.since, row.at - 1), row.at)  # a wait so short that it stayed in its bucket
-        good[place] = good.get(place, 0) + row.recovered
+        saved[place] = saved.get(place, 0) + recovered
         tried[place] = tried.get(place, 0) + row.tried
         ended[row.at] = ended.get(row.at, 0) + row.ended
-    support = sorted({at for _, at in good})
-    places, ends = sorted(good), sorted(ended)
+    support = sorted({at for _, at in saved})
     total, left = sum(tried.values()), sum(ended.values())
-    seen = [good[place] + PRIOR * tried[place] / total for place in places]
-    seen += [ended[end] + PRIOR * (ended[end] / left if left else 1 / len(ends)) for end in ends]
-    weights = np.concatenate([np.array([seen]), chance.gamma(np.array(seen), size=(draws - 1, len(seen)))])
-    where = [(bisect_right(support, low), bisect_right(support, high)) for low, high in places]
-    where += [(bisect_right(support, end), len(support) + 1) for end in ends]
-    same = sorted({*where})  # observations that say the same of a letter count together
-    joined = np.stack([weights[:, [span == pair for pair in where]].sum(axis=1) for span in same], axis=1)
-    shares = _most_likely(joined / joined.sum(axis=1, keepdims=True), same)
-    remaining = np.ones((draws, len(EDGES_MS) + 1))
+    lost = max(left + sum(row.recovered for row in rows) - sum(good), 0.0)  # of as many letters
+    weights: dict[tuple[int, int], float] = {}  # observations that say the same of a letter count together
+    for (low, high), count in saved.items():
+        span = (bisect_right(support, low), bisect_right(support, high))
+        weights[span] = weights.get(span, 0) + count + _PRIOR * tried[low, high] / total
+    for end, count in ended.items():
+        span = (bisect_right(support, end), len(support) + 1)
+        weights[span] = weights.get(span, 0) + (lost + _PRIOR) * (count / left if left else 1 / len(ended))
+    spans = sorted(weights)
+    shares = _most_likely(np.array([weights[span] for span in spans]), spans)
+    remaining = np.ones(len(EDGES_MS) + 1)
     for column, at in enumerate(support):
-        remaining[:, at:] -= shares[:, column : column + 1]
+        remaining[at:] -= shares[column]
     return TimeHeals(np.clip(remaining, 0.0, 1.0))
 
 
-def _most_likely(weights: Array, where: Sequence[tuple[int, int]]) -> Array:
+def _most_likely(weights: Array, spans: Sequence[tuple[int, int]]) -> Array:
     """Turnbull's self-consistent shares: each observation is spread over where it may have been, until all is still.
 
-    `where`: from which column to before which. The last column: never, as far as anybody saw.
+    `spans`: from which column to before which. The last column: never, as far as anybody saw.
     """
-    columns = max(end for _, end in where)
-    may = np.array([[begin <= column < end for column in range(columns)] for begin, end in where], dtype=float)
-    shares = np.full((weights.shape[0], columns), 1 / columns)
+    columns = max(end for _, end in spans)
+    may = np.array([[begin <= column < end for column in range(columns)] for begin, end in spans], dtype=float)
+    shares, weights = np.full(columns, 1 / columns), weights / weights.sum()
     for _ in range(_ROUNDS):
-        likelihoods = np.einsum("dc,oc->do", shares, may)  # threads of a matrix product would cost more than they save
-        moved = shares * np.einsum("do,oc->dc", weights / np.maximum(likelihoods, 1e-300), may)
+        moved = shares * ((weights / np.maximum(may @ shares, 1e-300)) @ may)
         still = np.abs(moved - shares).max() < _STILL
         shares = moved
         if still:
@@ -115,32 +129,31 @@ def _most_likely(weights: Array, where: Sequence[tuple[int, int]]) -> Array:
     return shares
 
 
-def tries_help(rows: Sequence[Tries], chance: np.random.Generator, draws: int = DRAWS) -> TriesHelp:
-    """The second reading; draw 0 is the estimate itself."""
-    counted = by_attempt(rows)
-    total = sum(tried for _, tried, _ in counted.values())
-    fails, least = np.ones((draws, max(counted) + 1)), np.full(max(counted) + 1, np.inf)
-    for attempts, (good, tried, _) in counted.items():
+def tries_help(rows: Sequence[Tries], good: Sequence[float]) -> TriesHelp:
+    """The second reading, of `successes`."""
+    counted: dict[int, list[float]] = {}
+    for row, recovered in zip(rows, good, strict=True):
+        entry = counted.setdefault(row.attempts, [0.0, 0.0])
+        entry[0] += recovered
+        entry[1] += row.tried
+    total = sum(tried for _, tried in counted.values())
+    fails, least = np.ones(max(counted) + 1), np.full(max(counted) + 1, np.inf)
+    for attempts, (saved, tried) in counted.items():
         if tried:
-            a, b = good + PRIOR * tried / total, tried - good + PRIOR
-            fails[0, attempts] = 1 - a / (a + b)
-            fails[1:, attempts] = 1 - chance.beta(a, b, draws - 1)
+            a, b = saved + _PRIOR * tried / total, tried - saved + _PRIOR
+            fails[attempts] = b / (a + b)
             least[attempts] = _least_ms([row for row in rows if row.attempts == attempts and row.tried])
     return TriesHelp(fails, least)
 
 
 def _least_ms(rows: Sequence[Tries]) -> float:
     """The wait than which one in fifty was shorter, with some room: waits are known by bucket."""
-    enough = RARE * sum(row.tried for row in rows)
+    enough = _RARE * sum(row.tried for row in rows)
     for wait, tried in sorted((row.wait_ms / row.tried, row.tried) for row in rows):
         enough -= tried
         if enough <= 0:
-            return ROOM * wait
+            return _ROOM * wait
     return 0.0
-
-
-_APART: Final = 3  # buckets: of deliveries that are closer nobody can say what lies between
-_FEW: Final = 5  # expected in each cell of the test, at least: below that its distribution is not that of chi-square
 
 
 class Held(NamedTuple):
@@ -158,7 +171,7 @@ def held(rows: Sequence[Tries]) -> Held:
 
 def _attempts_matter(rows: Sequence[Tries]) -> bool:
     """Whether *time heals* is refuted: by it, deliveries of one moment do not differ by which attempt they are."""
-    left = time_heals(rows, np.random.default_rng(0), draws=1).left[0]
+    left = time_heals(rows, successes(rows)).left
     cells: dict[tuple[int, int], list[float]] = {}
     for row in (row for row in rows if row.at - row.since >= _APART or row.since == 0):
         before = min(row.since, row.at - 1)
@@ -171,7 +184,7 @@ def _attempts_matter(rows: Sequence[Tries]) -> bool:
     freedom = len(full) - moments  # each moment has a share of its own
     if freedom <= 0:
         return False
-    return _beyond(sum((got - want) ** 2 / spread for got, want, spread in full), freedom) < SURELY
+    return _beyond(sum((got - want) ** 2 / spread for got, want, spread in full), freedom) < _SURELY
 
 
 def _waits_matter(rows: Sequence[Tries]) -> bool:
@@ -185,7 +198,7 @@ def _waits_matter(rows: Sequence[Tries]) -> bool:
         freedom += max(len(cells) - 1, 0)
         for got, of in cells:
             statistic += (got - of * share) ** 2 / (of * share * (1 - share))
-    return freedom > 0 and _beyond(statistic, freedom) < REFUTED
+    return freedom > 0 and _beyond(statistic, freedom) < _REFUTED
 
 
 def _cells(rows: Sequence[Tries], least: float) -> list[tuple[int, int]]:

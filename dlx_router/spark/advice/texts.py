@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dlx_router.config.units import duration_text, number_of
-from dlx_router.core.limits import Outage
+from dlx_router.config.units import number_of
 from dlx_router.spark.advice.cost import Ladder, schedule
-from dlx_router.spark.advice.evidence import EDGES_MS, Episode, Tries, by_attempt, letters_of, recovered_of
+from dlx_router.spark.advice.evidence import EDGES_MS, Tries, by_attempt, letters_of, recovered_of
 from dlx_router.spark.advice.hopeless import Hopeless
 from dlx_router.spark.intervals import wilson
 
@@ -15,7 +14,6 @@ FEWER: Final = "fewer"
 LONGER: Final = "longer"
 SOONER: Final = "sooner"
 SOME: Final = "some"
-HELD: Final = "held"
 KEEP: Final = "keep"
 VERDICTS: Final = {
     NEVER: "do not retry",
@@ -23,12 +21,10 @@ VERDICTS: Final = {
     FEWER: "fewer attempts",
     LONGER: "wait for longer",
     SOONER: "wait for less",
-    HELD: "hold letters during outages",
     KEEP: "keep what you have",
 }
 NO_POLICY: Final = "no policy is for this queue"
 NO_RETRIES: Final = "the policy does not try such letters again: what retries would bring cannot be known"
-HELD_ALREADY: Final = "its letters fell into outages, in which the breaker that is in force saved them"
 MIXED: Final = (
     "letters came with different counts of deliveries (a delivery limit, crashes): "
     "what an attempt brought cannot be told"
@@ -39,6 +35,14 @@ _LAST_PAYS: Final = 0.05
 def few(letters: int, needed: int) -> str:
     """Too few letters."""
     return f"letters that were tried again: {letters}; fewer than {needed} prove nothing"
+
+
+def one_incident(busiest: int, letters: int) -> str:
+    """Too many at one time."""
+    return (
+        f"{busiest} of {letters} letters failed first within one hour: one incident does not tell what retries bring "
+        "at other times; a setting `outage` holds letters during one"
+    )
 
 
 def other_policies(now: int, seen: int) -> str:
@@ -60,12 +64,10 @@ def nothing_better(share: float, now: Ladder, first: int) -> str:
     return f"the best other way might save {percent(share)} of what can be saved: {what}"
 
 
-def verdict(now: Ladder, ladder: Ladder | None, first: int, *, some: bool, held: bool) -> str:
+def verdict(now: Ladder, ladder: Ladder | None, first: int, *, some: bool) -> str:
     """One word for what is to be done."""
     if ladder is not None and ladder.attempts <= first:
         return NEVER
-    if held:
-        return HELD
     if ladder is None or ladder == now:
         return SOME if some else KEEP
     if schedule(ladder, first).span_ms > schedule(now, first).span_ms:
@@ -73,35 +75,9 @@ def verdict(now: Ladder, ladder: Ladder | None, first: int, *, some: bool, held:
     return FEWER if ladder.attempts < now.attempts else SOONER
 
 
-def reasons(
-    rows: Sequence[Tries],
-    outages: Sequence[Episode],
-    chosen: Sequence[Hopeless],
-    then: Ladder,
-    first: int,
-    rule: Outage | None,
-) -> tuple[str, ...]:
+def reasons(rows: Sequence[Tries], chosen: Sequence[Hopeless], then: Ladder, first: int) -> tuple[str, ...]:
     """What the advice rests on, a line each."""
-    return (*_outages(outages, rule), *_conditions(chosen), *_attempts(rows, then, first))
-
-
-def _outages(outages: Sequence[Episode], rule: Outage | None) -> Iterator[str]:
-    if not outages:
-        return
-    longest = max(outage.last_ms - outage.first_ms for outage in outages)
-    before, after = ([sum(pair) for pair in zip(*some, strict=True)] for some in (
-        [outage.before for outage in outages], [outage.after for outage in outages]
-    ))  # fmt: skip
-    letters = number_of(sum(outage.letters for outage in outages), "letter")
-    many = "an outage" if len(outages) == 1 else f"{len(outages)} outages"
-    yield (
-        f"{many} of up to {about(longest)}, {letters}: "
-        f"{_share(*before)} of their deliveries succeeded before the end, {_share(*after)} after it"
-    )
-    if rule is not None:
-        within = duration_text(rule.within_ms)
-        deaths = number_of(rule.deaths, "death")
-        yield f"{deaths} within {within}: at least twice what it has besides, at most half of an outage's"
+    return (*_conditions(chosen), *_attempts(rows, then, first))
 
 
 def _conditions(chosen: Sequence[Hopeless]) -> Iterator[str]:
@@ -139,15 +115,6 @@ def unknown(rows: Sequence[Tries], then: Ladder, *, is_plain: bool) -> tuple[str
             "redelivery-collision-avoidance-factor: 0.5 for a week would tell"
         )
     return tuple(gaps)
-
-
-def untold(group: str, letters: int) -> str:
-    """A group that is tried in vain."""
-    return (
-        f"group {group} ({number_of(letters, 'letter')}) is tried in vain, but no condition tells its letters from "
-        "the others: "
-        'let the consumer declare the death (retry: "never"), or give it a reason of its own'
-    )
 
 
 def _share(good: int, of: int) -> str:

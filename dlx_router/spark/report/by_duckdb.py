@@ -131,7 +131,7 @@ class Events:
             self._make(tries, sql.tries(events, self.complete_ms))
         self._make("placed", advice_sql.PLACED.format(tries=tries))
         self._make("given", advice_sql.GIVEN.format(tries=tries))
-        return advise(advice_sql.evidence(self._asked, events), known)
+        return advise(advice_sql.evidence(self._asked), known)
 
     def _counts(self, column: str, unknown: str) -> dict[str, int]:
         """Events by what the column says."""
