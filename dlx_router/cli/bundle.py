@@ -8,16 +8,17 @@ import asyncio
 import json
 import platform
 import zipfile
-from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import httpx
+import typer
 
 from dlx_router import __version__
 from dlx_router.cli import doctor, output
+from dlx_router.cli.options import Policies, Url
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 
@@ -31,33 +32,30 @@ SHOWN: Final = (
 LIBRARIES: Final = ("aio-pika", "aiormq", "httpx", "pamqp", "pydantic", "uvicorn", "uvloop")
 
 
-def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
-    """Write the file; 2 where settings cannot be used or the file cannot be written."""
-    try:
-        settings = Settings.load(given)
-        files = _files(settings, api_url)
-        with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-    except SettingsError as error:
-        return output.wrong_use(error)
-    except OSError as error:
-        output.warn(f"{to}: {error.strerror}; say --to FILE")
-        return output.WRONG_USE
-    output.say(f"{to}: {', '.join(files)}")
-    return output.OK
-
-
-def _files(settings: Settings, api_url: str) -> dict[str, str]:
+def bundle(
+    *,
+    to: Annotated[Path, typer.Option("--to", help="File to write.")] = Path("dlx-router-support.zip"),
+    policies: Policies = Path("policies"),
+    url: Url = None,
+) -> None:
+    """Write what somebody who helps you needs into a zip file: no secrets, no message data."""
+    settings = Settings.load({"policies": str(policies)})
+    address = url or settings.api_url
     findings, reached = asyncio.run(doctor.examined(settings))
-    readyz, metrics = _asked(api_url, "/readyz"), _asked(api_url, "/metrics")
-    return {
+    files = {
         "about.json": _json(_about(settings, reached=reached)),
         "settings.json": _json({name: _plain(getattr(settings, name)) for name in SHOWN}),
         "doctor.json": _json([asdict(finding) for finding in findings]),
-        "readyz.json": readyz,
-        "metrics.txt": metrics,
+        "readyz.json": _asked(address, "/readyz"),
+        "metrics.txt": _asked(address, "/metrics"),
     }
+    try:
+        with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+    except OSError as error:
+        raise SettingsError(f"{to}: {error.strerror}; say --to FILE") from None
+    output.say(f"{to}: {', '.join(files)}")
 
 
 def _about(settings: Settings, *, reached: bool) -> dict[str, Any]:
@@ -70,17 +68,10 @@ def _about(settings: Settings, *, reached: bool) -> dict[str, Any]:
         "dlx-router": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
-        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libraries": {each.name: each.version for each in metadata.distributions() if each.name in LIBRARIES},
         "policies": policies,
         "broker_reached": reached,
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _asked(url: str, path: str) -> str:

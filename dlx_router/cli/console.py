@@ -4,19 +4,22 @@ from typing import Annotated
 
 import typer
 
-from dlx_router.cli import output
-
-Routers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--router", help="Address of a router, NAME=URL to call it so; may be repeated. Without it DLX_ROUTER_API_URL."
-    ),
-]
+from dlx_router.config.api_access.allowed_hosts import split
+from dlx_router.config.api_access.trusted_proxies import networks
+from dlx_router.config.environment.settings import Settings, SettingsError
+from dlx_router.console.router_api import named
+from dlx_router.console.serving import ConsoleError, serve
+from dlx_router.telemetry import logs
 
 
 def console(
     *,
-    router: Routers = None,
+    router: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--router", help="Address of a router, NAME=URL to call it so; repeatable. Default: DLX_ROUTER_API_URL."
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Where it listens; off loopback routers must ask for tokens.")
     ] = "127.0.0.1",
@@ -32,24 +35,17 @@ def console(
     ] = False,
 ) -> None:
     """Serve web pages: what dies and why, letters, redrives. It asks the routers' API, and logs in with its tokens."""
-    from dlx_router.config.api_access.allowed_hosts import split  # noqa: PLC0415 - see main
-    from dlx_router.config.api_access.trusted_proxies import networks  # noqa: PLC0415 - see main
-    from dlx_router.config.environment.settings import Settings, SettingsError  # noqa: PLC0415 - only this command needs it
-    from dlx_router.console.router_api import named  # noqa: PLC0415 - only this command needs it
-    from dlx_router.console.serving import ConsoleError, serve  # noqa: PLC0415 - only this command needs it
-    from dlx_router.telemetry import logs  # noqa: PLC0415 - only this command needs it
-
+    settings = Settings.load({})
     try:
-        settings = Settings.load({})
         routers = [*map(named, router or [settings.api_url])]
         split(allowed_hosts)
+        if len({name for name, _ in routers}) < len(routers):
+            raise SettingsError("--router: two have the same name; write NAME=URL")
         try:
             networks(trusted_proxies)
         except ValueError as error:
-            raise ValueError(f"--trusted-proxies: {error}") from None
-        if len({name for name, _ in routers}) < len(routers):
-            raise ValueError("--router: two have the same name; write NAME=URL")  # noqa: TRY301 - told as all wrong use is
+            raise SettingsError(f"--trusted-proxies: {error}") from None
         logs.configure(settings.log_format, settings.log_level)
         serve(routers, host, port, names=allowed_hosts, secure=https, proxies=trusted_proxies)
-    except (SettingsError, ValueError, ConsoleError) as error:
-        raise typer.Exit(output.wrong_use(error)) from None
+    except (ValueError, ConsoleError) as error:
+        raise SettingsError(str(error)) from None

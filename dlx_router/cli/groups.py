@@ -4,12 +4,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from dlx_router.cli import names, output
-from dlx_router.cli.letters import Json, Queue, Url, Vhost, reach, where
+from dlx_router.cli import output
+from dlx_router.cli.api import Api
+from dlx_router.cli.letter_history import place
+from dlx_router.cli.options import Json, Limit, Queue, Url, Vhost, Yes
 from dlx_router.cli.output import Id, Number
 from dlx_router.cli.timestamps import ago, moment_ms, shown
-from dlx_router.config.units import duration_ms
-from dlx_router.telemetry.wall_clock import wall_ms
 
 app = typer.Typer(help="Letters that died of the same thing: see, ignore, resolve, note.", invoke_without_command=True)
 
@@ -17,50 +17,32 @@ _COLUMNS: Final = (
     Id("id"), Id("failed queue"), "reason", "state", Number("lying"), Number("deaths"), "last", "error",
 )  # fmt: skip
 _LYING: Final = (Id("lies at"), Id("vhost"), Number("index"), Number("queue"), "looked")
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Note = Annotated[str | None, typer.Option(help="Why; kept with the group.")]
-GroupId = Annotated[str, typer.Argument(help="Id of the group, g1-….", autocompletion=names.groups)]
+GroupId = Annotated[str, typer.Argument(help="Id of the group, g1-….")]
 
 
 @app.callback()
-def every(  # noqa: PLR0913, PLR0917 - each is an option
+def every(  # noqa: PLR0913 - each is an option
     context: typer.Context,
+    *,
     vhost: Vhost = None,
     queue: Queue = None,
     state: Annotated[str | None, typer.Option(help="Only open, ignored or resolved ones.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="At most so many; 0: all.")] = 50,
+    limit: Limit = 50,
     url: Url = None,
-    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
+    as_json: Json = False,
 ) -> None:
     """Show groups, those that had a death last first."""
     if context.invoked_subcommand is not None:
         return
-    api = reach(url)
+    api = Api(url)
     groups = list(api.pages("/groups", "groups", "offset", limit, vhost=vhost, queue=queue, state=state))
     if as_json:
         output.as_json(groups)
-        return
-    if not groups:
+    elif not groups:
         output.say(api.nothing("No groups."))
-        return
-    output.table(_COLUMNS, [_row(group) for group in groups])
-
-
-def _facts(group: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    states = ", ".join(f"{count} {state}" for state, count in sorted(group["states"].items()))
-    return (
-        ("failed queue", f"{group['failed_queue']} (vhost {group['vhost']})"),
-        ("reason", group["reason"]),
-        ("error", _error(group)),
-        ("at", group["frame"] or ""),
-        ("deaths", str(group["deaths"])),
-        ("letters", states),
-        ("lying", str(group["lying"])),
-        ("first", f"{shown(group['first_ms'])} ({ago(group['first_ms'])})"),
-        ("last", f"{shown(group['last_ms'])} ({ago(group['last_ms'])})"),
-        ("note", group["note"] or ""),
-        ("by", group["actor"] or ""),
-    )
+    else:
+        output.table(_COLUMNS, [_row(group) for group in groups])
 
 
 def _error(group: dict[str, Any]) -> str:
@@ -74,66 +56,72 @@ def _state(group: dict[str, Any]) -> str:
 
 def _row(group: dict[str, Any]) -> tuple[str, ...]:
     counts = (str(group["lying"]), str(group["deaths"]))
-    error, state = _error(group) or "–", _state(group)
-    return (group["id"], group["failed_queue"], group["reason"], state, *counts, ago(group["last_ms"]), error)
+    rest = (_state(group), *counts, ago(group["last_ms"]), _error(group) or "–")
+    return (group["id"], group["failed_queue"], group["reason"], *rest)
 
 
 @app.command()
-def show(group: GroupId, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
+def show(group: GroupId, *, url: Url = None, as_json: Json = False) -> None:
     """Show one group."""
-    answer = reach(url).get(f"/groups/{group}")
+    answer = Api(url).get(f"/groups/{group}")
     if as_json:
         output.as_json(answer)
         return
     output.say(f"Group {group}: {_state(answer)}")
-    output.facts(_facts(answer))
+    output.facts(
+        (
+            ("failed queue", f"{answer['failed_queue']} (vhost {answer['vhost']})"),
+            ("reason", answer["reason"]),
+            ("error", _error(answer)),
+            ("at", answer["frame"] or ""),
+            ("deaths", str(answer["deaths"])),
+            ("letters", ", ".join(f"{count} {state}" for state, count in sorted(answer["states"].items()))),
+            ("lying", str(answer["lying"])),
+            *((of, f"{shown(answer[f'{of}_ms'])} ({ago(answer[f'{of}_ms'])})") for of in ("first", "last")),
+            ("note", answer["note"] or ""),
+            ("by", answer["actor"] or ""),
+        )
+    )
 
 
 @app.command()
 def ignore(
     group: GroupId,
+    *,
     until: Annotated[
         str | None, typer.Option(help="A time, or for how long (2d); without it until it is opened.")
     ] = None,
     note: Note = None,
-    yes: Yes = False,  # noqa: FBT002 - typer makes a flag of it
+    yes: Yes = False,
     url: Url = None,
-    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
+    as_json: Json = False,
 ) -> None:
     """Show it among the ignored ones, until then. Its letters are not touched."""
-    _change(group, {"state": "ignored", "until_ms": _later(until)}, note, url, yes=yes, as_json=as_json)
+    until_ms = moment_ms(until, "--until", ahead=True)
+    _change(group, {"state": "ignored", "until_ms": until_ms, "note": note}, url, yes=yes, as_json=as_json)
 
 
 @app.command()
-def resolve(group: GroupId, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
+def resolve(group: GroupId, *, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:
     """Its cause is gone; it opens by itself when another letter dies of it."""
-    _change(group, {"state": "resolved"}, note, url, yes=yes, as_json=as_json)
+    _change(group, {"state": "resolved", "note": note}, url, yes=yes, as_json=as_json)
 
 
 @app.command("open")
-def reopen(group: GroupId, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
+def reopen(group: GroupId, *, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:
     """Open it again."""
-    _change(group, {"state": "open"}, note, url, yes=yes, as_json=as_json)
+    _change(group, {"state": "open", "note": note}, url, yes=yes, as_json=as_json)
 
 
-def _later(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return wall_ms() + duration_ms(text)
-    except ValueError:
-        return moment_ms(text, "--until")
-
-
-def _change(group: str, wanted: dict[str, Any], note: str | None, url: str | None, *, yes: bool, as_json: bool) -> None:
-    api = reach(url)
+def _change(group: str, wanted: dict[str, Any], url: str | None, *, yes: bool, as_json: bool) -> None:
+    api = Api(url)
     old = api.get(f"/groups/{group}")
     summary = f"{wanted['state']}: {old['failed_queue']}, {old['reason']} {old['error_type']} {old['message']}".strip()
     lying = output.number(old["lying"], "letter lies", "letters lie")
     if not yes and not output.confirmed(f"{summary}; {lying} there. Do it?"):
         output.warn("Nothing was changed.")
         raise typer.Exit(output.FINDINGS)
-    body = {key: value for key, value in wanted.items() if value is not None} | ({} if note is None else {"note": note})
+    body = {name: value for name, value in wanted.items() if value is not None}
     changed = api.ask("PATCH", f"/groups/{group}", body=body)
     if as_json:
         output.as_json(changed)
@@ -141,9 +129,9 @@ def _change(group: str, wanted: dict[str, Any], note: str | None, url: str | Non
         output.say(f"{changed['id']}: {changed['state']}")
 
 
-def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
+def queues(*, url: Url = None, as_json: Json = False) -> None:
     """Show where letters failed, and where they lie: how many the index counts, and the queue holds."""
-    api = reach(url)
+    api = Api(url)
     answer = api.get("/queues")
     if as_json:
         output.as_json(answer)
@@ -166,11 +154,11 @@ def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - ty
     output.table((Id("failed queue"), Id("vhost"), *map(Number, states), "last"), rows)
     if answer["lying"]:
         output.say("")
-        output.table(_LYING, [_lying(place) for place in answer["lying"]])
+        output.table(_LYING, [_lying(lying) for lying in answer["lying"]])
 
 
 def unverified(signatures: dict[str, dict[str, int]]) -> list[str]:
-    """What is to be said of events that no router is known to have written."""
+    """Return what is to be said of events that no router is known to have written."""
     lines = []
     for vhost, counts in sorted(signatures.items()):
         others = {name: n for name, n in sorted(counts.items()) if name != "ok"}
@@ -181,7 +169,7 @@ def unverified(signatures: dict[str, dict[str, int]]) -> list[str]:
     return lines
 
 
-def _lying(place: dict[str, Any]) -> tuple[str, ...]:
-    name = place["queue"] or where(place)
-    depth = "?" if place["depth"] is None else str(place["depth"])
-    return (name, place["vhost"], str(place["indexed"]), depth, ago(place["checked_ms"]))
+def _lying(lying: dict[str, Any]) -> tuple[str, ...]:
+    name = lying["queue"] or place(lying["exchange"], lying["routing_key"])
+    depth = "?" if lying["depth"] is None else str(lying["depth"])
+    return (name, lying["vhost"], str(lying["indexed"]), depth, ago(lying["checked_ms"]))

@@ -20,58 +20,57 @@ _HELPED: Final = {
 
 
 def drawn(letter: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a letter; none of them commands the terminal that shows it."""
+    """Yield the lines of a letter; none of them commands the terminal that shows it.
+
+    What an older router does not tell (`.get`) is left out.
+    """
     return map(printable, _lines(letter))
 
 
+def place(exchange: str, routing_key: str) -> str:
+    """Return a target in short."""
+    return f"{exchange} → {routing_key}" if exchange else routing_key
+
+
 def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
-    target = letter["target"]
-    lies = "" if target is None else f", lies at {_where(target['exchange'], target['routing_key'])}"
-    yield f"Letter {letter['id']}: {letter['state']}{lies}"
+    event, target = letter["event"] or {}, letter["target"]
+    error, parked = event.get("error") or {}, letter.get("parked") or {}
+    yield f"Letter {letter['id']}: {letter['state']}{'' if target is None else f', lies at {_where(**target)}'}"
     yield f"  failed in   {letter['failed_queue']} (vhost {letter['vhost']}), {letter['reason']}"
     for name, value in (
-        ("cause", letter["cause"]),
-        ("policy", letter["policy"]),
-        ("group", letter["group"]),
-        ("message id", letter["message_id"]),
-        ("serial", letter.get("serial")),  # absent where the router is older, as `copies`
+        *((name.replace("_", " "), letter.get(name)) for name in ("cause", "policy", "group", "message_id", "serial")),
         ("copies", f"there may be {letter['copies']} more: a router was killed" if letter.get("copies") else ""),
         ("size", number_of(letter["size"], "byte")),
-        ("helped", _HELPED.get(letter.get("outcome") or "", "")),  # absent where the router is older
+        ("helped", _HELPED.get(letter.get("outcome") or "", "")),
+        (letter["state"], f"because {parked['why']}" if parked else ""),
+        ("to resolve", parked.get("resolve")),
+        ("error", "" if parked else ": ".join(str(error[name]) for name in ("type", "message") if error.get(name))),
+        ("at", "" if parked else error.get("frame")),
     ):
         if value:
             yield f"  {name:<11} {value}"
-    parked = letter.get("parked")  # absent where the router is older
-    if parked:
-        yield f"  {letter['state']:<11} because {parked['why']}"
-        yield f"  {'to resolve':<11} {parked['resolve']}"
-    else:
-        yield from _error((letter["event"] or {}).get("error"))
     yield ""
-    yield from _deaths((letter["event"] or {}).get("deaths") or ())
+    yield from _deaths(event.get("deaths") or ())
     yield "Journey"
     yield from _journey(letter)
-    if not letter["journey"]:
-        yield "  imported: what was before is not known"
     yield ""
     yield from _body(letter["body"])
 
 
 def _journey(letter: Mapping[str, Any]) -> Iterator[str]:
     """Each step, the rules that decided it, and what people noted on the way."""
-    noted = [  # absent where the router is older
-        {**comment, "kind": _NOTED} for comment in letter.get("comments") or ()
-    ]
-    steps = sorted([*letter["journey"], *noted], key=lambda step: step["ts_ms"])
-    for number, step in enumerate(steps, 1):
+    noted = [{**comment, "kind": _NOTED} for comment in letter.get("comments") or ()]
+    before = None
+    for step in sorted([*letter["journey"], *noted], key=lambda step: step["ts_ms"]):
+        if before is not None and step["ts_ms"] > before:
+            yield f"  │   {lasting(step['ts_ms'] - before)}"
+        before = step["ts_ms"]
         sign = "✗" if step.get("outcome") == "refused" else _SIGNS.get(step["kind"], "●")
         yield f"  {sign} {shown(step['ts_ms'])}  {_step_text(step, letter['failed_queue'])}"
-        side = "│" if number < len(steps) else " "
         for rule in step.get("rules") or ():
-            yield f"  {side} by {rule['key']}: {rule['value']}, {rule['set_by']}"
-        if number < len(steps):
-            wait = steps[number]["ts_ms"] - step["ts_ms"]
-            yield f"  │{f'   {lasting(wait)}' if wait > 0 else ''}"
+            yield f"  │ by {rule['key']}: {rule['value']}, {rule['set_by']}"
+    if not letter["journey"]:
+        yield "  imported: what was before is not known"
 
 
 def _deaths(deaths: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
@@ -86,51 +85,38 @@ def _deaths(deaths: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     yield ""
 
 
-def _doubt(step: Mapping[str, Any]) -> str:
-    """Whether somebody else than a router may have written the event; absent where the router is older."""
-    signature = step.get("signature", "ok")
-    return "" if signature == "ok" else f" [not verified: {signature}]"
-
-
 def _step_text(step: Mapping[str, Any], queue: str) -> str:
     if step["kind"] == _NOTED:
         return f"noted by {step['actor']}: {' '.join(step['text'].split())}"
-    if step.get("outcome") == "refused":  # absent where the router is older
-        cause = f" ({step['outcome_cause']})" if step["outcome_cause"] else ""
-        at = "" if step["routing_key"] is None else f" → {_where(step['exchange'] or '', step['routing_key'])}"
-        return f"not {step['kind'].replace('_', '-')}: the target did not take it{cause}{at}{_doubt(step)}"
-    return _event_text(step, queue)
-
-
-def _event_text(step: Mapping[str, Any], queue: str) -> str:
-    why = step["reason"] + (f" ({step['cause']})" if step["cause"] else "") + _doubt(step)
-    waits = "" if step["due_ms"] is None else f", waits {lasting(step['due_ms'] - step['ts_ms'])}"
+    kind = step["kind"].replace("_", "-")
     at = "" if step["routing_key"] is None else f" → {_where(step['exchange'] or '', step['routing_key'])}"
-    match step["kind"]:
+    if step.get("outcome") == "refused":
+        cause = f" ({step['outcome_cause']})" if step["outcome_cause"] else ""
+        text = f"not {kind}: the target did not take it{cause}{at}"
+    else:
+        text = _event_text(kind, step, queue, at)
+    signature = step.get("signature", "ok")  # whether somebody else than a router may have written the event
+    return text if signature == "ok" else f"{text} [not verified: {signature}]"
+
+
+def _event_text(kind: str, step: Mapping[str, Any], queue: str, at: str) -> str:
+    why = step["reason"] + (f" ({step['cause']})" if step["cause"] else "")
+    lasts = "" if step["due_ms"] is None else lasting(step["due_ms"] - step["ts_ms"])
+    waits = f", waits {lasts}" if lasts else ""
+    match kind:
         case "retried":
             return f"retried: delivery {step['attempts']} in {queue} failed, {why}{waits}"
         case "held":
-            refused = f", refused by {step['refused']}" if step["refused"] else ""
-            return f"held: {why}{refused}{waits}"
-        case "released":
-            return f"released: back to {queue}{_doubt(step)}"
+            return f"held: {why}{', refused by ' + step['refused'] if step['refused'] else ''}{waits}"
         case "redriven":
-            by = f", by {step['redrive_id']}" if step["redrive_id"] else ""
-            return f"redriven: time {step['redrives']}{at}{by}{_doubt(step)}"
-        case "leased" | "lease_ended" as kind:
-            how = f"received, for {waits.removeprefix(', waits ')}" if kind == "leased" else step["cause"]
-            return f"{kind.replace('_', ' ')}: {how}{_doubt(step)}"
-        case kind:
-            failed = number_of(step["attempts"] or 0, "failed delivery", "failed deliveries")
-            return f"{kind.replace('_', '-')}: after {failed}, {why}{at}"
-
-
-def _error(error: Mapping[str, Any] | None) -> Iterator[str]:
-    if error:
-        text = ": ".join(str(error[name]) for name in ("type", "message") if error.get(name))
-        yield f"  {'error':<11} {text}"
-        if error.get("frame"):
-            yield f"  {'at':<11} {error['frame']}"
+            return f"redriven: time {step['redrives']}{at}{', by ' + step['redrive_id'] if step['redrive_id'] else ''}"
+        case "released" | "leased" | "lease-ended":
+            lasted = {"released": f"back to {queue}", "leased": f"received, for {lasts}"}.get(kind, step["cause"])
+            return f"{kind.replace('-', ' ')}: {lasted}"
+        case _:
+            return (
+                f"{kind}: after {number_of(step['attempts'] or 0, 'failed delivery', 'failed deliveries')}, {why}{at}"
+            )
 
 
 def _body(body: Mapping[str, Any]) -> Iterator[str]:
@@ -150,5 +136,5 @@ def _body(body: Mapping[str, Any]) -> Iterator[str]:
         yield f"  … {number_of(len(lines) - _MAX_LINES, 'line')} more; --json shows all"
 
 
-def _where(exchange: str, key: str) -> str:
-    return f"{exchange} → {key}" if exchange else f"queue {key}"
+def _where(exchange: str, routing_key: str) -> str:
+    return place(exchange, routing_key) if exchange else f"queue {routing_key}"

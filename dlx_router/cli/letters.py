@@ -6,17 +6,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+from typing import IO, Annotated, Any, Final
 
 import typer
 
-from dlx_router.cli import names, output
-from dlx_router.cli.letter_history import drawn
+from dlx_router.cli import output, redrive
+from dlx_router.cli.api import Api, segment
+from dlx_router.cli.letter_history import drawn, place
+from dlx_router.cli.options import Json, Limit, Queue, Url, Vhost
 from dlx_router.cli.output import Id, Number
 from dlx_router.cli.timestamps import ago, moment_ms, shown
-
-if TYPE_CHECKING:
-    from dlx_router.cli.api import Api
 
 app = typer.Typer(help="Look for letters, show one with its journey, export them.", no_args_is_help=True)
 
@@ -25,25 +24,17 @@ _COLUMNS: Final = (
     Id("group"),
 )  # fmt: skip
 RETURN: Final = ".return"  # the exchange by which letters go back to where they failed
-Url = Annotated[str | None, typer.Option("--api-url", help="The router's API; default: DLX_ROUTER_API_URL.")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Vhost = Annotated[str | None, typer.Option(help="Only of this vhost.", autocompletion=names.vhosts)]
-Queue = Annotated[
-    str | None, typer.Option(help="Only letters that failed in this queue.", autocompletion=names.failed_queues)
-]
-Group = Annotated[str | None, typer.Option(help="Only of this group.", autocompletion=names.groups)]
-State = Annotated[list[str] | None, typer.Option(help="Only in this state; may be given more than once.")]
-Reason = Annotated[str | None, typer.Option(help="Only that failed for this reason.")]
-Policy = Annotated[str | None, typer.Option(help="Only that this policy decided about.", autocompletion=names.policies)]
-Since = Annotated[str | None, typer.Option(help="Not older: a time (2026-01-31T12:00Z), or how long ago (2h).")]
-Until = Annotated[str | None, typer.Option(help="Older than this.")]
-Limit = Annotated[int, typer.Option(min=0, help="At most so many; 0: all.")]
-
-
+LetterId = Annotated[str, typer.Argument(help="Id of the letter.")]
 _FILTERS: Final = {
-    "vhost": Vhost, "queue": Queue, "group": Group, "state": State, "reason": Reason, "policy": Policy, "since": Since,
-    "until": Until,
-}  # fmt: skip
+    "vhost": Vhost,
+    "queue": Queue,
+    "group": Annotated[str | None, typer.Option(help="Only of this group.")],
+    "state": Annotated[list[str] | None, typer.Option(help="Only in this state; may be given more than once.")],
+    "reason": Annotated[str | None, typer.Option(help="Only that failed for this reason.")],
+    "policy": Annotated[str | None, typer.Option(help="Only that this policy decided about.")],
+    "since": Annotated[str | None, typer.Option(help="Not older: a time (2026-01-31T12:00Z), or how long ago (2h).")],
+    "until": Annotated[str | None, typer.Option(help="Older than this.")],
+}
 
 
 def _filtered(command: Callable[..., None]) -> Callable[..., None]:
@@ -58,26 +49,16 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def reach(url: str | None) -> "Api":
-    """The API; the HTTP client is loaded only by who needs it, so that help and completion are there at once."""
-    from dlx_router.cli.api import Api  # noqa: PLC0415 - see above
-
-    return Api(url)
-
-
 def _query(filters: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **{key: value for key, value in filters.items() if key not in {"since", "until"}},
-        "since_ms": moment_ms(filters["since"], "--since"),
-        "until_ms": moment_ms(filters["until"], "--until"),
-    }
+    since, until = (moment_ms(filters.pop(name), f"--{name}") for name in ("since", "until"))
+    return {**filters, "since_ms": since, "until_ms": until}
 
 
 @app.command("list")
 @_filtered
 def every(*, limit: Limit = 50, url: Url = None, as_json: Json = False, **filters: Any) -> None:  # noqa: ANN401 - options
     """Show letters, those that came last first."""
-    _print(reach(url), _query(filters), limit, as_json=as_json)
+    _print(Api(url), _query(filters), limit, as_json=as_json)
 
 
 @app.command()
@@ -91,12 +72,12 @@ def search(
     **filters: Any,  # noqa: ANN401 - options
 ) -> None:
     """Find letters by ids, keys, error, values that the journal shows, and the start of a body that it has."""
-    _print(reach(url), {**_query(filters), "q": text}, limit, as_json=as_json)
+    _print(Api(url), {**_query(filters), "q": text}, limit, as_json=as_json)
 
 
 @app.command()
 def show(
-    letter: Annotated[str, typer.Argument(help="Id of the letter.", autocompletion=names.letters)],
+    letter: LetterId,
     *,
     queue: Queue = None,
     hexadecimal: Annotated[bool, typer.Option("--hex", help="The body as bytes.")] = False,
@@ -105,7 +86,7 @@ def show(
 ) -> None:
     """Show one letter: where it is, its journey of deaths, waits and redrives, and its body as far as known."""
     form = "hex" if hexadecimal else "auto"
-    letters = reach(url).get(f"/letters/{segment(letter)}", queue=queue, form=form)["letters"]
+    letters = Api(url).get(f"/letters/{segment(letter)}", queue=queue, form=form)["letters"]
     if as_json:
         output.as_json(letters)
         return
@@ -115,7 +96,7 @@ def show(
 
 @app.command()
 def comment(
-    letter: Annotated[str, typer.Argument(help="Id of the letter.", autocompletion=names.letters)],
+    letter: LetterId,
     text: Annotated[str, typer.Argument(help="What others are to know, at most 2000 characters; - reads stdin.")],
     *,
     queue: Queue = None,
@@ -128,13 +109,11 @@ def comment(
     if not note:
         raise typer.BadParameter("is empty; write what others are to know", param_hint="TEXT")
     asked = {name: value for name, value in (("queue", queue), ("vhost", vhost)) if value is not None}
-    answer = reach(url).ask("POST", f"/letters/{segment(letter)}/comments", query=asked, body={"text": note})
+    answer = Api(url).ask("POST", f"/letters/{segment(letter)}/comments", query=asked, body={"text": note})
     if as_json:
         output.as_json(answer)
-        return
-    last = answer["comments"][-1:]
-    at = f", {shown(last[0]['ts_ms'])} by {last[0]['actor']}" if last else ""
-    output.say(f"{letter}: noted{at}")
+    else:
+        output.say(f"{letter}: noted")
 
 
 @app.command()
@@ -148,19 +127,13 @@ def export(  # noqa: PLR0913 - each is an option
     limit: Limit = 0,
     full: Annotated[bool, typer.Option(help="With journey, newest event and body; a request each.")] = False,
     source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            help="Instead of the index, the letters as they lie in this queue.",
-            autocompletion=names.dead_letter_queues,
-        ),
+        str | None, typer.Option("--from", help="Instead of the index, the letters as they lie in this queue.")
     ] = None,
     condition: Annotated[
         str, typer.Option("--filter", help="With --from: only letters of which this holds (CEL).")
     ] = "",
     ids: Annotated[
-        list[str] | None,
-        typer.Option("--id", help="With --from: only this letter; may be repeated.", autocompletion=names.letters),
+        list[str] | None, typer.Option("--id", help="With --from: only this letter; may be repeated.")
     ] = None,
     known: Annotated[
         bool, typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue.")
@@ -169,30 +142,27 @@ def export(  # noqa: PLR0913 - each is an option
     **filters: Any,  # noqa: ANN401 - options
 ) -> None:
     """Write letters as JSON, one a line: what the index knows, newest first; or a queue's (--from), in its order."""
-    api = reach(url)
+    api = Api(url)
     if source is not None:
         vhost, group = filters.pop("vhost"), filters.pop("group")
-        wrong = [f"--{name}" for name, value in {"search": text, **filters, "full": full}.items() if value]
-        if wrong:
+        if wrong := [f"--{name}" for name, value in {"search": text, **filters, "full": full}.items() if value]:
             raise typer.BadParameter(f"not with {', '.join(wrong)}; say it as --filter", param_hint="--from")
         narrowed = {"filter": condition, "group": group, "ids": ids, "limit": limit}
-        asked = {"queue": source, **{name: value for name, value in narrowed.items() if value}}
-        asked |= {"not_a_dead_letter_queue": known}
-        from dlx_router.cli.redrive import export_queue  # noqa: PLC0415 - only who asks for it needs it
-
-        raise typer.Exit(export_queue(api, {**asked, "vhost": vhost or "/"}, to))
+        asked = {"queue": source, "vhost": vhost or "/", "not_a_dead_letter_queue": known}
+        asked |= {name: value for name, value in narrowed.items() if value}
+        part = None if to is None else to.with_name(f"{to.name}.part")  # has its name once it is whole
+        with _opened(part) as file:
+            code = redrive.export_queue(api, asked, file)
+        if to is not None and part is not None and code == output.OK:
+            part.replace(to)
+        raise typer.Exit(code)
     if condition or ids:
         raise typer.BadParameter("goes with --from QUEUE", param_hint="--filter, --id")
-    summaries = api.pages("/letters", "letters", "cursor", limit, q=text, **_query(filters))
     count = 0
     with _opened(to) as file:
-        for summary in summaries:
-            whole = (
-                api.get(f"/letters/{segment(summary['id'])}", queue=summary["failed_queue"])["letters"]
-                if full
-                else [summary]
-            )
-            for letter in whole:
+        for summary in api.pages("/letters", "letters", "cursor", limit, q=text, **_query(filters)):
+            of_queue = {"queue": summary["failed_queue"]}
+            for letter in api.get(f"/letters/{segment(summary['id'])}", **of_queue)["letters"] if full else [summary]:
                 file.write(f"{json.dumps(letter, separators=(',', ':'))}\n")
                 count += 1
     if to is not None:
@@ -212,19 +182,18 @@ def _opened(to: Path | None) -> Iterator[IO[str]]:
         raise typer.Exit(output.WRONG_USE) from None
 
 
-def _print(api: "Api", query: dict[str, Any], limit: int, *, as_json: bool) -> None:
+def _print(api: Api, query: dict[str, Any], limit: int, *, as_json: bool) -> None:
     letters = list(api.pages("/letters", "letters", "cursor", limit, **query))
     if not letters and query["group"]:
         api.get(f"/groups/{segment(query['group'])}")  # ends the command where there is no such group
     if as_json:
         output.as_json(letters)
-        return
-    if not letters:
+    elif not letters:
         output.say(api.nothing("No letters."))
-        return
-    output.table(_COLUMNS, [_row(letter) for letter in letters])
-    if limit and len(letters) == limit:
-        output.warn(f"The newest {limit}; --limit 0 shows all.")
+    else:
+        output.table(_COLUMNS, [_row(letter) for letter in letters])
+        if limit and len(letters) == limit:
+            output.warn(f"The newest {limit}; --limit 0 shows all.")
 
 
 def _row(letter: dict[str, Any]) -> tuple[str, ...]:
@@ -237,20 +206,8 @@ def _row(letter: dict[str, Any]) -> tuple[str, ...]:
 def _lies(letter: dict[str, Any]) -> str:
     """Where it is, as far as the index knows: whoever consumes there has it by now, maybe."""
     if letter["target"]:
-        return where(letter["target"])
-    if (sent := letter.get("sent_to")) is not None:  # absent where the router is older
-        return letter["failed_queue"] if sent["exchange"].endswith(RETURN) else where(sent)
+        return place(**letter["target"])
+    if sent := letter.get("sent_to"):
+        return letter["failed_queue"] if sent["exchange"].endswith(RETURN) else place(**sent)
     waits = letter["state"] in {"retrying", "held"} and letter["due_ms"] is not None
     return f"until {shown(letter['due_ms'])}" if waits else "–"
-
-
-def where(target: dict[str, Any]) -> str:
-    """A target in short."""
-    return f"{target['exchange']} → {target['routing_key']}" if target["exchange"] else target["routing_key"]
-
-
-def segment(text: str) -> str:
-    """A name as a part of an address."""
-    from urllib.parse import quote  # noqa: PLC0415 - one command wants it
-
-    return quote(text, safe="", errors="surrogateescape")

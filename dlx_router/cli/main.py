@@ -1,4 +1,4 @@
-"""The commands. Each imports what it needs when it runs, so that help and completion are there at once.
+"""The command line. A command's module is imported when the command is chosen, so that help is there at once.
 
 Exit codes: 0 ok, 1 findings, 2 wrong use or unreadable path, 130 interrupted. See
 docs/architecture.md ("Frozen names").
@@ -6,102 +6,148 @@ docs/architecture.md ("Frozen names").
 
 import os
 import sys
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from dlx_router.cli import console, groups, letters, operator_commands, policy, status, webhooks
-from dlx_router.cli.pipeline import analysis_commands, archive_commands, table_commands
-from dlx_router.config.rights.purpose import Purpose
 from dlx_router.telemetry import faults
 
 _STDERR = 2
-# As somebody meets them; what changes letters comes after what looks at them.
-ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "status", "queues", "groups", "letters",
-         "redrive", "edit", "discard", "audits", "console", "webhooks",
-         "pipeline", "support-bundle")  # fmt: skip
+_CLICK: Any = typer.BadParameter.__mro__[2]  # ClickException; typer brings a click of its own
+_POLICY: Final = {
+    "lint": ("policy:lint", "Check all policy files of a folder; 1 where there is a finding."),
+    "explain": ("policy_explain:explain", "Show every key in force for a queue, the waits, and where letters end."),
+    "diff": ("policy:diff", "Show what two folders of policies say differently; 1 where they differ."),
+    "test": ("policy:judge", "Judge the letters of all *.test.yaml, and show each that is not as expected."),
+    "import": ("policy_import:import_", "Write policies of another system in our language."),
+    "schema": ("policy:schema", "Print the JSON Schema of policy files, for editors."),
+}
+# name: module and function, or a group of commands; a line of help. In the order of the help: what changes letters
+# comes after what looks at them.
+COMMANDS: Final[Mapping[str, tuple[str | Mapping[str, tuple[str, str]], str]]] = {
+    "run": ("run:app", "Run the router; --help lists every setting."),
+    "policy": (_POLICY, "Check policies and see what they mean; needs no broker."),
+    "plan": ("provisioning:plan", "Show what the broker lacks for the policies; 1 where something differs."),
+    "apply": ("provisioning:apply", "Make the broker send dead letters to the router, as the policies say."),
+    "destroy": ("provisioning:destroy", "Take all of the router's away from the broker; nothing that costs letters."),
+    "permissions": ("permissions:permissions", "Show the least rights that the user of a command needs."),
+    "doctor": ("doctor:doctor", "Look at broker, rights and queues, and say what is wrong and what mends it."),
+    "status": ("status:status", "Say whether the router is ready, its policies, vhosts and index; 1: not ready."),
+    "queues": ("groups:queues", "Show where letters failed, and where they lie."),
+    "groups": ("groups:app", "Letters that died of the same thing: see, ignore, resolve, note."),
+    "letters": ("letters:app", "Look for letters, show one with its journey, export them."),
+    "redrive": ("redrive:app", "Send dead letters back: filtered, paced, and stopped when it does not help."),
+    "edit": ("redrive:edit", "Change one letter and send it back."),
+    "discard": ("redrive:discard", "Delete dead letters for good."),
+    "audits": ("status:audits", "Show who did what to letters, groups and tasks, the newest first."),
+    "console": ("console:console", "Serve web pages: what dies and why, letters, redrives."),
+    "webhooks": ("webhooks:app", "Who is told what happens, by HTTP requests to chats and programs."),
+    "pipeline": ("pipeline.archive_commands:app", "The journal's archive on Spark: analyses, backtests, redrive."),
+    "support-bundle": ("bundle:bundle", "Write what somebody who helps you needs into a zip file; no secrets."),
+}
 
 
-_UsageError: Any = typer.BadParameter.__bases__[0]  # typer brings a click of its own
-
-
-class _Group(TyperGroup):
+class Group(TyperGroup):
     """A group whose help shows the whole first sentence about each command."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer brings a click of its own
-        """Names of commands with their sentences."""
-        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - typer brings a click of its own
+        """Write the names with a sentence about each."""
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (name, command.get_short_help_str(500))
-                    for name, command in commands.items()
-                    if command and not command.hidden
-                ]
-            )
+            formatter.write_dl([(name, command.get_short_help_str(500)) for name, command in self.commands.items()])
 
 
-class _InOrder(_Group):
-    """The help lists commands as ORDER has them, others behind; a word that is none gets an answer that helps."""
+class Commands(TyperGroup):
+    """Commands of a table; each is imported when it is asked for. What a user can correct ends with 1 or 2."""
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer brings a click of its own
-        """Their names."""
-        known = {name: at for at, name in enumerate(ORDER)}
-        return sorted(super().list_commands(ctx), key=lambda name: known.get(name, len(known)))
+    table: Mapping[str, tuple[Any, str]] = COMMANDS
 
-    def resolve_command(self, ctx: Any, args: Any) -> Any:  # noqa: ANN401 - as above
-        """The command; a word that is one of a group's says whose."""
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - typer brings a click of its own
+        """Return their names."""
+        return [*self.table]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - as above
+        """Return a command; None: there is none of the name."""
+        if cmd_name not in self.commands and cmd_name in self.table:
+            self.commands[cmd_name] = _command(cmd_name, *self.table[cmd_name])
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        """Write the names with a line about each."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
+        """Run a command; errors that say what to do are printed."""
         try:
-            return super().resolve_command(ctx, args)
-        except _UsageError as error:
-            groups = {name: getattr(self.get_command(ctx, name), "commands", {}) for name in self.list_commands(ctx)}
-            suggestions = [f"`dlx-router {name} {args[0]}`" for name, commands in groups.items() if args[0] in commands]
-            if suggestions:  # which is more than a word that is spelled like it
-                error.message = (
-                    f"{error.message.partition(' Did you mean')[0]} Did you mean {' or '.join(suggestions)}?"
-                )
-            elif "Did you mean" not in error.message:
-                error.message = f"{error.message} `dlx-router --help` lists the commands"
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, _CLICK):
             raise
+        except Exception as error:
+            if (code := _explained(error)) is None:
+                raise
+            raise typer.Exit(code) from None
+
+
+def _command(name: str, where: Any, text: str) -> Any:  # noqa: ANN401 - a table, or module:attribute
+    if isinstance(where, Mapping):
+        group = typer.Typer(cls=type("Inner", (Commands,), {"table": where}), help=text, no_args_is_help=True)
+        group.callback()(lambda: None)
+    else:
+        module, _, attribute = where.partition(":")
+        target = getattr(import_module(f"dlx_router.cli.{module}"), attribute)
+        group = target if isinstance(target, typer.Typer) else typer.Typer()
+        if group is not target:
+            group.command(name)(target)
+        group.info.cls = Group
+    if name == "pipeline":
+        from dlx_router.cli.pipeline import analysis_commands, table_commands  # noqa: PLC0415 - see the module
+
+        analysis_commands.add_to(group)
+        table_commands.add_to(group)
+    group.rich_markup_mode = None  # what is drawn in boxes is cut: options, variables, addresses
+    group._add_completion = False  # noqa: SLF001 - the whole has it
+    return typer.main.get_command(group)
+
+
+def _explained(error: Exception) -> int | None:
+    """Print an error that the user can correct, and return the exit code; None for any other."""
+    from dlx_router.broker.control import TopologyError  # noqa: PLC0415 - see the module
+    from dlx_router.broker.management import ManagementError  # noqa: PLC0415 - as above
+    from dlx_router.cli import output  # noqa: PLC0415 - as above
+    from dlx_router.config.environment.prefix import PrefixError  # noqa: PLC0415 - as above
+    from dlx_router.config.environment.settings import SettingsError  # noqa: PLC0415 - as above
+    from dlx_router.config.findings import PolicyErrors  # noqa: PLC0415 - as above
+
+    if isinstance(error, PolicyErrors):
+        return output.refuse(error)
+    if isinstance(error, SettingsError | PrefixError | ManagementError | TopologyError):
+        return output.wrong_use(str(error).removesuffix("; it is tried again"))  # a router does that, a command ends
+    return None
 
 
 app = typer.Typer(
     name="dlx-router",
-    cls=_InOrder,
+    cls=Commands,
     help="Decides what happens to RabbitMQ messages after they failed, by policies in YAML.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # what is drawn in boxes is cut: options, variables, addresses
+    rich_markup_mode=None,
     context_settings={"max_content_width": 120},
 )
-app.add_typer(policy.app, name="policy")
-operator_commands.add_to(app)
-app.add_typer(letters.app, name="letters")
-app.add_typer(groups.app, name="groups")
-app.command()(groups.queues)
-app.command()(status.status)
-app.command()(status.audits)
-app.command()(console.console)
-app.add_typer(webhooks.app, name="webhooks")
-analysis_commands.add_to(archive_commands.app)
-table_commands.add_to(archive_commands.app)
-app.add_typer(archive_commands.app, name="pipeline")
-
-_YES = typer.Option("--yes", "-y", help="Do not ask. Only who sits at a terminal is asked.")
-_UNCOUNTED = typer.Option(
-    "--uncounted", help="Go on where the broker counts nothing (statistics off): you have looked that nothing is there."
-)
-_POLICIES = typer.Option("--policies", envvar="DLX_ROUTER_POLICIES", help="Folder of the policy files.")
 
 
-class Format(StrEnum):
-    """How results are printed."""
+def program() -> Any:  # noqa: ANN401 - as above
+    """Return the whole as a group of which each command is imported."""
 
-    TEXT = "text"
-    JSON = "json"
+    def imported(command: Any) -> Any:  # noqa: ANN401 - as above
+        for name in getattr(command, "table", ()):
+            imported(command.get_command(None, name))
+        return command
+
+    return imported(typer.main.get_command(app))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -155,99 +201,3 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command()
-def permissions(
-    policies: Annotated[Path, _POLICIES] = Path("policies"),
-    user: Annotated[
-        str | None,
-        typer.Option(help="The user; without it that of AMQP_URL; for plan, apply, destroy of MANAGEMENT_URL."),
-    ] = None,
-    purpose: Annotated[
-        Purpose, typer.Option("--for", help="What the user is to do; observe is run --observe.")
-    ] = Purpose.RUN,
-    form: Annotated[Format, typer.Option("--format", help="text: for people; json: a definitions file.")] = Format.TEXT,
-) -> None:
-    """Show the least rights that the user of a command needs, as the settings and policies ask for them."""
-    from dlx_router.cli import permissions as command  # noqa: PLC0415 - see the module
-
-    given = {"policies": str(policies)}
-    raise typer.Exit(command.run(given, user, purpose.value, as_json=form is Format.JSON))
-
-
-@app.command()
-def plan(
-    policies: Annotated[Path, _POLICIES] = Path("policies"),
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    adopt: Annotated[
-        bool, typer.Option("--adopt", help="Write policies for retry loops that were made by hand with TTL and DLX.")
-    ] = False,
-) -> None:
-    """Show what the broker lacks for the policies, and what differs; 1 where something does. Changes nothing."""
-    from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
-
-    work = command.adopt() if adopt else command.plan(as_json=as_json)
-    raise typer.Exit(command.run({"policies": str(policies)}, work, without_policies=adopt))
-
-
-@app.command()
-def apply(
-    policies: Annotated[Path, _POLICIES] = Path("policies"),
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    yes: Annotated[bool, _YES] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="As plan: show it, change nothing.")] = False,
-    uncounted: Annotated[bool, _UNCOUNTED] = False,
-) -> None:
-    """Make the broker send dead letters to the router, as the policies say; shows what it changes, and asks."""
-    from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
-
-    work = (
-        command.plan(as_json=as_json, uncounted=uncounted)
-        if dry_run
-        else command.apply(as_json=as_json, yes=yes, uncounted=uncounted)
-    )
-    raise typer.Exit(command.run({"policies": str(policies)}, work))
-
-
-@app.command()
-def destroy(  # noqa: PLR0913 - each is an option
-    policies: Annotated[Path, _POLICIES] = Path("policies"),
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    drain: Annotated[
-        bool, typer.Option("--drain", help="First run a router until nothing waits: letters go where policies say.")
-    ] = False,
-    drain_seconds: Annotated[float, typer.Option(min=1, help="Drain no longer than this.")] = 600,
-    with_journal: Annotated[
-        bool, typer.Option("--with-journal", help="Remove the journal too, which explains every letter.")
-    ] = False,
-    yes: Annotated[bool, _YES] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would go and what is in the way, remove nothing.")
-    ] = False,
-    uncounted: Annotated[bool, _UNCOUNTED] = False,
-) -> None:
-    """Take all of the router's but the journal away from the broker, or nothing where that would cost letters."""
-    from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
-
-    how = command.Removing(drain_seconds if drain else None, yes, dry_run, with_journal, uncounted)
-    work = command.destroy(how, as_json=as_json)
-    raise typer.Exit(command.run({"policies": str(policies)}, work))
-
-
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    short_help="Run the router; --help lists every setting.",
-)
-def run(context: typer.Context) -> None:
-    """Run the router. Its options are the settings, so they are made from them when this command is chosen."""
-    from dlx_router.cli import run as command  # noqa: PLC0415 - see the module
-
-    command.app(context.args)
-
-
-for group in (*app.registered_groups, *archive_commands.app.registered_groups):
-    group.cls = _Group

@@ -5,17 +5,23 @@ where there is one.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
 from urllib.parse import unquote, urlsplit
+
+import typer
 
 from dlx_router.broker.address import Tls
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.cli import output
-from dlx_router.config.environment.settings import Settings, SettingsError
+from dlx_router.cli.options import Policies
+from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
-from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.policy_files.loader import LoadedPolicies, load_policies
 from dlx_router.config.rights.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.core.policy import SelectorKind
@@ -23,42 +29,57 @@ from dlx_router.provisioning.command_rights import needs_of
 
 ORDER: Final = (Right.CONFIGURE, Right.WRITE, Right.READ)
 REPLACES: Final = "RabbitMQ replaces the rights that a user has in a vhost: give the router a user of its own."
-MONITORING: Final = "monitoring"
 EVERY_QUEUE: Final = frozenset({"#", ".*", ""})
 
 
-def run(given: Mapping[str, str], user: str | None, purpose_name: str = Purpose.RUN, *, as_json: bool) -> int:
-    """Print the rights; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
-    try:
-        settings = Settings.load(given)
-        loaded = load_policies(settings.policies, settings.names)
-        vhosts = asyncio.run(_vhosts(settings))
-        loaded.require_served(vhosts)
-    except PolicyErrors as error:
-        return output.refuse(error)
-    except (SettingsError, ManagementError) as error:
-        return output.wrong_use(error)
-    purpose = Purpose(purpose_name)
-    name = user or _user(settings, purpose)
+class Format(StrEnum):
+    """How rights are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def permissions(
+    *,
+    policies: Policies = Path("policies"),
+    user: Annotated[
+        str | None,
+        typer.Option(help="The user; without it that of AMQP_URL; for plan, apply, destroy of MANAGEMENT_URL."),
+    ] = None,
+    purpose: Annotated[
+        Purpose, typer.Option("--for", help="What the user is to do; observe is run --observe.")
+    ] = Purpose.RUN,
+    form: Annotated[Format, typer.Option("--format", help="text: for people; json: a definitions file.")] = Format.TEXT,
+) -> None:
+    """Show the least rights that the user of a command needs, as the settings and policies ask for them."""
+    settings = Settings.load({"policies": str(policies)})
+    loaded = load_policies(settings.policies, settings.names)
+    vhosts = asyncio.run(vhosts_of(settings))
+    loaded.require_served(vhosts)
+    if user is None and purpose.tag and settings.has_management():  # who provisions is known to the management API
+        user = unquote(urlsplit(settings.management_credentials()).username or "guest")
+    user = user or settings.broker_address().user
     grants = grants_of(settings, loaded, vhosts, purpose)
-    tag = purpose.tag or (MONITORING if settings.has_management() else "")
     output.warn(REPLACES)
-    if as_json:
-        output.as_json(definitions(grants, name))
+    if form is Format.JSON:
+        output.as_json(_definitions(grants, user))
         if purpose.tag:
-            output.warn(f"user {name} needs the tag {purpose.tag} too")
-        return output.OK
-    _print(grants, name, tag, purpose)
+            output.warn(f"user {user} needs the tag {purpose.tag} too")
+        return
+    if tag := purpose.tag or ("monitoring" if settings.has_management() else ""):
+        output.say(f"User {user} needs the tag {tag}, to ask the management API.")
+    if purpose is Purpose.DESTROY:
+        output.say("The same user in AMQP_URL tells how full queues are.")
+    _print(grants, user)
     if purpose is Purpose.RUN:
-        _wide(loaded)
-        asyncio.run(_strangers(settings, loaded, vhosts, name))
-    return output.OK
+        _warn_of_selectors(loaded)
+        asyncio.run(_print_strangers(settings, loaded, vhosts, user))
 
 
 def grants_of(
     settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str], purpose: Purpose = Purpose.RUN
 ) -> list[Grant]:
-    """What the user needs in each vhost."""
+    """Return what the user needs in each vhost."""
     setup = Setup(
         settings.names,
         declare=settings.declare == "auto",
@@ -73,45 +94,29 @@ def grants_of(
     return [needed(loaded.policies, (), setup, vhost, attached[vhost]) for vhost in vhosts]
 
 
-def definitions(grants: Sequence[Grant], user: str) -> dict[str, list[dict[str, str]]]:
+def _definitions(grants: Sequence[Grant], user: str) -> dict[str, list[dict[str, str]]]:
     """A definitions file; `rabbitmqctl import_definitions` reads it. The user has to be there."""
-    return {
-        "permissions": [
-            {"user": user, "vhost": grant.vhost, **{right.value: grant.regex(right) for right in ORDER}}
-            for grant in grants
-        ]
-    }
+    rights = [{"vhost": grant.vhost, **{right.value: grant.regex(right) for right in ORDER}} for grant in grants]
+    return {"permissions": [{"user": user, **row} for row in rights]}
 
 
-def _user(settings: Settings, purpose: Purpose) -> str:
-    """Whose rights are meant where nobody is named: who provisions is known to the management API."""
-    if purpose.tag and settings.has_management():
-        return unquote(urlsplit(settings.management_credentials()).username or "guest")
-    return settings.broker_address().user
-
-
-def _print(grants: Sequence[Grant], user: str, tag: str, purpose: Purpose) -> None:
-    if tag:
-        output.say(f"User {user} needs the tag {tag}, to ask the management API.")
-    if purpose is Purpose.DESTROY:
-        output.say("The same user in AMQP_URL tells how full queues are; --drain runs a router: --for run too.")
+def _print(grants: Sequence[Grant], user: str) -> None:
     for grant in grants:
         output.say(f"\nUser {user} in vhost {grant.vhost}:")
-        for right in ORDER:
-            output.say(f"{right.value} {grant.regex(right)}")
+        output.say(*(f"{right.value} {grant.regex(right)}" for right in ORDER))
     order = [*Right]
     for grant in grants:
         output.say(f"\nWhat for, in vhost {grant.vhost}:")
         needs = sorted(grant.needs, key=lambda need: order.index(need.right))
-        if not needs:
+        if needs:
+            output.table(("right", "names", "why"), [(need.right.value, need.names, need.why) for need in needs])
+        else:
             output.say("no right on any queue or exchange, only access to the vhost")
-            continue
-        output.table(("right", "names", "why"), [(need.right.value, need.names, need.why) for need in needs])
     if any(need.names == DEFAULT_EXCHANGE for grant in grants for need in grant.needs):
         output.say(f"\n{DEFAULT_EXCHANGE} is the default exchange: by it a user reaches every queue of the vhost.")
 
 
-def _wide(loaded: LoadedPolicies) -> None:
+def _warn_of_selectors(loaded: LoadedPolicies) -> None:
     """Who selects every queue has the router bind every queue."""
     for policy in loaded.policies.policies:
         if policy.selector.kind is not SelectorKind.QUEUE and policy.selector.text in EVERY_QUEUE:
@@ -121,36 +126,36 @@ def _wide(loaded: LoadedPolicies) -> None:
             )
 
 
-async def _vhosts(settings: Settings) -> list[str]:
+@asynccontextmanager
+async def management(settings: Settings) -> AsyncIterator[Management]:
+    """Ask the management API as long as the block lasts."""
+    api = Management(settings.management_credentials, Tls(*settings.tls_files))
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+async def vhosts_of(settings: Settings) -> list[str]:
+    """Return the vhosts that the settings name; those of the broker for *."""
     vhosts = settings.vhost_list()
     if vhosts != ["*"]:
         return vhosts
-    rights = _rights(settings)
-    try:
-        return await rights.vhosts()
-    finally:
-        await rights.close()
+    async with management(settings) as api:
+        return await api.vhosts()
 
 
-async def _strangers(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str], user: str) -> None:
+async def _print_strangers(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str], user: str) -> None:
     """Say who else has rights that only the router needs. Others can read this, so it is no finding."""
     if not settings.has_management():
         output.warn("Who else has such rights is not known: no MANAGEMENT_URL.")
         return
-    rights, names = _rights(settings), settings.names
-    try:
-        by_vhost = [await rights.strangers(vhost, names, user, loaded.believed(vhost)) for vhost in vhosts]
-        strangers = [stranger for group in by_vhost for stranger in group]
-    except ManagementError as error:
-        output.warn(f"Who else has such rights is not known (it takes an administrator to ask): {error}")
-        return
-    finally:
-        await rights.close()
+    async with management(settings) as api:
+        try:
+            by_vhost = [await api.strangers(vhost, settings.names, user, loaded.believed(vhost)) for vhost in vhosts]
+        except ManagementError as error:
+            output.warn(f"Who else has such rights is not known (it takes an administrator to ask): {error}")
+            return
+    strangers = [f"- {stranger}" for group in by_vhost for stranger in group]
     heading = "Nobody but the router needs these rights:" if strangers else "Nobody else has rights that only it needs."
-    output.say("", heading)
-    for stranger in strangers:
-        output.say(f"- {stranger}")
-
-
-def _rights(settings: Settings) -> Management:
-    return Management(settings.management_credentials(), Tls(*settings.tls_files))
+    output.say("", heading, *strangers)

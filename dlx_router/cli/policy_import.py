@@ -4,7 +4,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from dlx_router.cli import output
 from dlx_router.config.dialects import artemis
@@ -36,6 +38,16 @@ _EXPECTED: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
+class Origin(StrEnum):
+    """Systems whose policies can be imported."""
+
+    RABBITMQ = "rabbitmq"
+    ARTEMIS = "artemis"
+    SQS = "sqs"
+    YANDEX = "yandex"
+    EMQ = "emq"
+
+
 class Rejected(Exception):
     """Values that our language refuses: each with the number of its policy."""
 
@@ -52,43 +64,44 @@ _JSON: Final = {"rabbitmq": _rabbitmq, "sqs": read_sqs, "yandex": read_sqs, "emq
 _READERS: Final[Mapping[str, Callable[[bytes], Carried]]] = {**_JSON, "artemis": artemis.read}
 
 
-def run(path: Path, origin: StrEnum) -> int:
-    """Print the policies and what was not carried over; 1 where the file is not what it should be, 2 unreadable."""
+def import_(
+    path: Annotated[
+        Path, typer.Argument(help="definitions.json, broker.xml, queue attributes or redrive policies as JSON.")
+    ],
+    origin: Annotated[Origin, typer.Option("--from", help="The system that the file is from.")],
+) -> None:
+    """Write policies of another system in our language, and say on stderr what was not carried over, and why.
+
+    1 where the file is not what it should be, 2 where it cannot be read.
+    """
     try:
         with path.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        output.warn(f"{path}:1: {why_unreadable(error)}")
-        return output.WRONG_USE
+        raise typer.Exit(output.wrong_use(f"{path}:1: {why_unreadable(error)}")) from None
     carried = Carried()
     try:
         if len(data) > MAX_BYTES:
-            raise ImportRefused(  # noqa: TRY301 - told below, as all others
-                f"more than {MAX_BYTES >> 20} MiB; import it in parts", line=1
-            )
+            raise ImportRefused(f"more than {MAX_BYTES >> 20} MiB; import it in parts", line=1)  # noqa: TRY301 - told below, as all others
         carried = _READERS[origin](data)
         text = _kept(carried, f"{path.name} ({origin})", prefix.names())
-    except prefix.PrefixError as error:
-        output.warn(error)
-        return output.WRONG_USE
     except Rejected as rejected:
         lines = (lines_of(_JSON[origin], data) if origin in _JSON else carried.lines) or [0] * len(carried.policies)
         for at, message in rejected.rows:
             refusal = f"policy {carried.policies[at]['name']}: {message}"
             output.warn(f"{path}:{lines[at] or 1}: {printable(refusal)[:MOST_CHARS]}; correct it, then import again")
-        return output.FINDINGS
+        raise typer.Exit(output.FINDINGS) from None
     except ImportRefused as error:
         line = error.line or (line_of(_JSON[origin], data) if origin in _JSON else 1)
         first, *more = str(error).split("\n")
         first = first.replace("is --from right?", f"--from {origin} reads {_EXPECTED[origin]}")
         output.warn("\n".join([f"{path}:{line}: {printable(first)[:MOST_CHARS]}", *more]))
-        return output.FINDINGS
+        raise typer.Exit(output.FINDINGS) from None
     print(text, end="")
     for remark in carried.left:
         output.warn(f"not carried over: {printable(str(remark))[:MOST_CHARS]}")
     policies = output.number(len(carried.policies), "policy", "policies")
     output.warn(f"{policies}, {output.number(len(carried.left), 'remark')}")
-    return output.OK
 
 
 def _kept(carried: Carried, origin: str, names: Names) -> str:

@@ -2,9 +2,8 @@
 
 import asyncio
 
-from dlx_router.broker.address import Tls
-from dlx_router.broker.management import Management, ManagementError
-from dlx_router.cli import output
+from dlx_router.broker.management import ManagementError
+from dlx_router.cli.permissions import management, vhosts_of
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.findings import Finding
 from dlx_router.config.lint import selector_scope
@@ -13,30 +12,21 @@ from dlx_router.provisioning.broker_lint import Checks
 from dlx_router.provisioning.plan import without_queues
 
 
-def findings(loaded: LoadedPolicies) -> list[Finding] | None:
-    """What the broker has against the policies; None, said on stderr, where it cannot be asked."""
-    try:
-        settings = Settings.load({})
-        if not settings.has_management():
-            raise SettingsError(  # noqa: TRY301 - told below, as all others
-                "--broker needs DLX_ROUTER_MANAGEMENT_URL; write https://user:password@host:15671"
-            )
-        return asyncio.run(_findings(settings, loaded))
-    except (SettingsError, ManagementError) as error:
-        output.warn(error)
-        return None
+def findings(loaded: LoadedPolicies) -> list[Finding]:
+    """Return what the broker has against the policies. SettingsError, ManagementError."""
+    settings = Settings.load({})
+    if not settings.has_management():
+        raise SettingsError("--broker needs DLX_ROUTER_MANAGEMENT_URL; write https://user:password@host:15671")
+    return asyncio.run(_findings(settings, loaded))
 
 
 async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]:
-    api = Management(settings.management_credentials, Tls(*settings.tls_files))
     names, user = settings.names, settings.broker_address().user
     problems: list[Finding] = []
-    looked: list[str] = []
     unmatched: dict[str, list[str]] = {}  # policy → vhosts where its selector matches no queue
-    try:
-        vhosts = settings.vhost_list()
-        for vhost in await api.vhosts() if vhosts == ["*"] else vhosts:
-            looked.append(vhost)
+    vhosts = await vhosts_of(settings)
+    async with management(settings) as api:
+        for vhost in vhosts:
             snapshot = await api.snapshot(vhost)
             for policy in without_queues(loaded.policies, snapshot):
                 unmatched.setdefault(policy.name, []).append(vhost)
@@ -45,10 +35,8 @@ async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]
             except ManagementError:
                 rights = None  # only an administrator may ask
             problems += Checks(loaded.policies, loaded.attachments, snapshot, names, rights).findings()
-    finally:
-        await api.close()
     return problems + [
         selector_scope.unmatched(policy, f"matches no queue now{selector_scope.exact_hint(policy.selector)}")
         for policy in loaded.policies.policies
-        if unmatched.get(policy.name) in (looked, [policy.vhost])
+        if unmatched.get(policy.name) in (vhosts, [policy.vhost])
     ]

@@ -1,16 +1,11 @@
 """`dlx-router run`: every setting is an option. The options are made from Settings, so that none can be missing."""
 
 import inspect
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from dlx_router.cli import output
-from dlx_router.config.environment.settings import Settings, SettingsError, default_text, option, variable
-
-if TYPE_CHECKING:
-    from dlx_router.config.policy_files.loader import LoadedPolicies
+from dlx_router.config.environment.settings import Settings, default_text, option, variable
 
 
 def _run(*, observe: bool = False, **given: str | None) -> None:
@@ -18,37 +13,27 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
 
     Exit: 0 after SIGTERM and a clean drain, 130 after SIGINT, 1 for findings in the policies, 2 for wrong settings.
     """
-    from dlx_router.config.policy_files.loader import PolicyErrors, load_policies  # noqa: PLC0415 - `run --help` reads no policy
+    from dlx_router.config.policy_files.loader import load_policies  # noqa: PLC0415 - `run --help` reads no policy
     from dlx_router.config.webhooks import file as webhooks  # noqa: PLC0415 - as above
 
-    try:
-        settings = Settings.load({name: value for name, value in given.items() if value is not None})
-        warnings = settings.warnings()
-        loaded = load_policies(settings.policies, settings.names)
-        loaded.require_served(settings.vhost_list())
-        loaded.require_types(told=settings.has_management())
-        if (path := settings.webhooks_path()) is not None:
-            webhooks.load(path)
-    except SettingsError as error:
-        raise typer.Exit(output.wrong_use(error)) from None
-    except PolicyErrors as error:
-        raise typer.Exit(output.refuse(error)) from None
-    raise typer.Exit(_start(settings, loaded, warnings, observe=observe))
-
-
-def _start(settings: Settings, loaded: "LoadedPolicies", warnings: Sequence[str], *, observe: bool) -> int:
-    """Run the daemon; what is odd but no error is logged, since nobody may be reading along."""
+    settings = Settings.load({name: value for name, value in given.items() if value is not None})
+    warnings = settings.warnings()
+    loaded = load_policies(settings.policies, settings.names)
+    loaded.require_served(settings.vhost_list())
+    loaded.require_types(told=settings.has_management())
+    if (path := settings.webhooks_path()) is not None:
+        webhooks.load(path)
     from dlx_router.cli.daemon import run  # noqa: PLC0415 - asyncio, HTTP and metrics only when all is well
     from dlx_router.telemetry import logs  # noqa: PLC0415 - as above
 
-    logs.configure(settings.log_format, settings.log_level)
+    logs.configure(settings.log_format, settings.log_level)  # what is odd is logged: nobody may be reading along
     for warning in warnings:
         logs.log.warning("settings.warning", problem=warning)
     for finding in loaded.warnings:
         logs.log.warning(
             "policies.warning", code=finding.code, file=finding.file, line=finding.line, problem=finding.message
         )
-    return run(settings, loaded, observe=observe)
+    raise typer.Exit(run(settings, loaded, observe=observe))
 
 
 def _parameter(name: str) -> inspect.Parameter:
@@ -72,10 +57,5 @@ _parameters = [*(_parameter(name) for name in Settings.model_fields), _OBSERVE]
 _run.__signature__ = inspect.Signature(_parameters)  # type: ignore[attr-defined]  # typer reads it, mypy knows no such thing
 _run.__annotations__ = {parameter.name: parameter.annotation for parameter in _parameters}
 
-_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-_app.command(name="run")(_run)
-
-
-def app(arguments: list[str]) -> None:
-    """Parse the arguments after `run` and run; always ends by SystemExit."""
-    _app(arguments, prog_name="dlx-router run")
+app = typer.Typer()
+app.command()(_run)

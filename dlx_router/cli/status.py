@@ -1,14 +1,15 @@
 """`dlx-router status` and `dlx-router audits`: how a router is, and who did what."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
 from dlx_router.cli import output
-from dlx_router.cli.letters import Json, Url, reach
+from dlx_router.cli.api import Api, ApiError
+from dlx_router.cli.options import Json, Url
 from dlx_router.cli.output import Id
-from dlx_router.cli.timestamps import lasting, second
+from dlx_router.cli.timestamps import lasting, shown
 from dlx_router.core.audit_details import audit_details, task_of
 from dlx_router.core.printable import plain
 
@@ -17,107 +18,99 @@ _VHOSTS: Final = (Id("vhost"), "leads", "journal", "index")
 _AUDITS: Final = ("when", "who", "action", Id("vhost"), "what")
 
 
-def status(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
+def status(*, url: Url = None, as_json: Json = False) -> None:
     """Say whether the router is ready and why not, its policies, the vhosts that it leads, its index; 1: not ready."""
-    api = reach(url)
+    api, answer, policies, why = Api(url), None, None, ""
     readiness = api.readiness()
-    answer, why = api.look("/status")
-    policies = api.look("/policies")[0] if answer is not None else None
+    try:
+        answer = api.ask("GET", "/status", patience_s=0)
+        policies = api.ask("GET", "/policies", patience_s=0)
+    except ApiError as error:
+        why = str(error)
     if as_json:
         revision = None if policies is None else policies["revision"]
         output.as_json({"readiness": readiness, "status": answer, "policy_revision": revision})
     else:
-        _print(api.address, readiness, answer, why, policies)
+        who = "" if answer is None else f", {answer['router_id']}, dlx-router {answer['version']}"
+        output.say(f"{'ready' if readiness['ready'] else 'NOT READY'}: {api.address}{who}")
+        output.facts(_facts(readiness, answer, policies))
+        if why:
+            output.warn(f"more is not known: {why}")
+        if answer is not None and answer["vhosts"]:
+            output.say("")
+            output.table(_VHOSTS, [_row(name, answer) for name in sorted(answer["vhosts"])])
     raise typer.Exit(output.OK if readiness["ready"] else output.FINDINGS)
 
 
-def _print(
-    address: str,
-    readiness: Mapping[str, Any],
-    answer: Mapping[str, Any] | None,
-    why: str,
-    policies: Mapping[str, Any] | None,
-) -> None:
-    who = "" if answer is None else f", {answer['router_id']}, dlx-router {answer['version']}"
-    output.say(f"{'ready' if readiness['ready'] else 'NOT READY'}: {address}{who}")
-    lines = [
-        *(("why not", reason) for reason in readiness["reasons"]),
-        *(("note", note) for note in readiness["notes"]),
-    ]
+def _facts(
+    readiness: Mapping[str, Any], answer: Mapping[str, Any] | None, policies: Mapping[str, Any] | None
+) -> Iterable[tuple[str, str]]:
+    yield from (("why not", reason) for reason in readiness["reasons"])
+    yield from (("note", note) for note in readiness["notes"])
     if policies is not None:
-        count = output.number(len(policies["policies"]), "policy", "policies")
-        lines.append(("policies", f"{count}, revision {policies['revision']}"))
+        yield (
+            "policies",
+            f"{output.number(len(policies['policies']), 'policy', 'policies')}, revision {policies['revision']}",
+        )
     if answer is not None:
-        lines += [(of, answer[of].get("trouble") or "") for of in ("index", "tokens")]
-    output.facts(lines)
-    if answer is None:
-        output.warn(f"more is not known: {why}")
-        return
-    if answer["vhosts"]:
-        output.say("")
-        indexed = answer["index"].get("vhosts") or {}
-        rows = [
-            (name, _leads(vhost), vhost["journal"], _index_text(answer["index"], indexed.get(name)))
-            for name, vhost in sorted(answer["vhosts"].items())
-        ]
-        output.table(_VHOSTS, rows)
+        yield from ((of, answer[of].get("trouble") or "") for of in ("index", "tokens"))
 
 
-def _leads(vhost: Mapping[str, Any]) -> str:
+def _row(name: str, answer: Mapping[str, Any]) -> tuple[str, ...]:
+    vhost, index = answer["vhosts"][name], answer["index"]
     if vhost["leads"]:
-        return "yes"
-    if (alone_ms := vhost.get("leaderless_ms")) is not None:
-        return f"no; no leader for {lasting(alone_ms)}"
-    return f"no, {vhost['leader']}" if vhost.get("leader") else "no; leader unknown"
-
-
-def _index_text(index: Mapping[str, Any], of: Mapping[str, Any] | None) -> str:
+        leads = "yes"
+    elif (alone_ms := vhost.get("leaderless_ms")) is not None:
+        leads = f"no; no leader for {lasting(alone_ms)}"
+    else:
+        leads = f"no, {vhost['leader']}" if vhost.get("leader") else "no; leader unknown"
+    indexed = (index.get("vhosts") or {}).get(name)
     if not index["on"]:
-        return "none: set DLX_ROUTER_INDEX_PATH"
-    if of is None:
-        return "–"
-    if of.get("trouble"):
-        return str(of["trouble"])
-    behind = of.get("behind_ms")
-    return f"{of.get('state', '')}{f', {lasting(behind)} behind' if behind else ''}"
+        text = "none: set DLX_ROUTER_INDEX_PATH"
+    elif indexed is None:
+        text = "–"
+    else:
+        behind = f", {lasting(indexed['behind_ms'])} behind" if indexed.get("behind_ms") else ""
+        text = indexed.get("trouble") or f"{indexed.get('state', '')}{behind}"
+    return name, leads, vhost["journal"], text
 
 
 def audits(
+    *,
     limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
     url: Url = None,
-    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
+    as_json: Json = False,
 ) -> None:
     """Show who did what to letters, groups and tasks, the newest first; of a task's progress each new state."""
-    entries = reach(url).get("/audits", limit=limit if as_json else MOST)["audits"]
+    entries = Api(url).get("/audits", limit=limit if as_json else MOST)["audits"]
     if as_json:
         output.as_json(entries)
-        return
-    shown = turning_points(entries)[:limit]
-    if not shown:
+    elif turns := turning_points(entries)[:limit]:
+        output.table(_AUDITS, [_audit(entry) for entry in turns])
+    else:
         output.say("No audits.")
-        return
-    output.table(_AUDITS, [_row(entry) for entry in shown])
 
 
 def turning_points(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Without those that only say that a task is still in the state that it was in; the newest first, as given."""
+    """Return the entries, the newest first as given, without those that say again in which state a task is."""
     states: dict[str, tuple[str, str]] = {}
-    shown = []
+    turns = []
     for entry in reversed(entries):
-        task = task_of(entry)
-        now = (entry["action"], entry["actor"])
+        task, now = task_of(entry), (entry["action"], entry["actor"])
         if task is None or states.get(task["id"]) != now:
-            shown.append(entry)
+            turns.append(entry)
         if task is not None:
             states[task["id"]] = now
-    return shown[::-1]
+    return turns[::-1]
 
 
-def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+def _audit(entry: Mapping[str, Any]) -> tuple[str, ...]:
     doubt = "" if entry.get("signature", "ok") == "ok" else f" [not verified: {entry['signature']}]"
     details = {
-        name.removesuffix("_ms"): second(value) if name.endswith("_ms") and isinstance(value, int) else value
+        name.removesuffix("_ms"): shown(value, "seconds")[:19]
+        if name.endswith("_ms") and isinstance(value, int)
+        else value
         for name, value in audit_details(entry).items()
     }
     what = ", ".join(f"{name} {plain(value)}" for name, value in details.items())
-    return second(entry["ts_ms"]), f"{entry['actor']}{doubt}", str(entry["action"]), entry["vhost"], what
+    return shown(entry["ts_ms"], "seconds")[:19], f"{entry['actor']}{doubt}", entry["action"], entry["vhost"], what

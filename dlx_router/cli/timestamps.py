@@ -5,49 +5,37 @@ from datetime import UTC, datetime
 
 import typer
 
-from dlx_router.cli import output
 from dlx_router.config.units import duration_ms, duration_text
 from dlx_router.telemetry.wall_clock import wall_ms
 
 
-def moment_ms(text: str | None, option: str) -> int | None:
-    """A time, or how long ago, in ms since 1970; ends the command with exit code 2 where it is neither."""
+def moment_ms(text: str | None, option: str, *, ahead: bool = False) -> int | None:
+    """Return a time in ms since 1970; a duration is how long ago, or with `ahead` how long from now."""
     if text is None:
         return None
     try:
-        return wall_ms() - duration_ms(text)
+        return wall_ms() + (duration_ms(text) if ahead else -duration_ms(text))
     except ValueError:
         pass
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        output.warn(f"{option} {text!r}: neither a time (2026-01-31T12:00Z) nor a duration (2h)")
-        raise typer.Exit(output.WRONG_USE) from None
+        what = "neither a time (2026-01-31T12:00Z) nor a duration (2h)"
+        raise typer.BadParameter(f"{text!r}: {what}", param_hint=option) from None
     return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
 
 
-def shown(ms: int | None) -> str:
-    """Local time, to the millisecond."""
-    moment = _moment(ms) if ms else None
-    return "–" if moment is None else moment.isoformat(sep=" ", timespec="milliseconds")
-
-
-def second(ms: int) -> str:
-    """Local time, to the second; a dash where that is no time."""
-    moment = _moment(ms)
-    return "–" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _moment(ms: int) -> datetime | None:
-    """None: no calendar has it; a journal, and the x-death of a letter, may say any number."""
+def shown(ms: int | None, precision: str = "milliseconds") -> str:
+    """Return local time; a dash where no calendar has it: a journal or x-death may hold any number."""
     try:
-        return datetime.fromtimestamp(ms / 1000, UTC).astimezone()
+        moment = datetime.fromtimestamp(ms / 1000, UTC).astimezone() if ms else None
     except (ValueError, OverflowError, OSError):
-        return None
+        moment = None
+    return "–" if moment is None else moment.isoformat(sep=" ", timespec=precision)
 
 
 def ago(ms: int | None) -> str:
-    """How long ago, roughly."""
+    """Return roughly how long ago."""
     if not ms:
         return "–"
     seconds = max(0, int(time.time() - ms / 1000))
@@ -58,5 +46,5 @@ def ago(ms: int | None) -> str:
 
 
 def lasting(ms: int) -> str:
-    """A duration."""
+    """Return a duration as text."""
     return duration_text(max(0, ms))

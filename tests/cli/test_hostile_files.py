@@ -103,16 +103,6 @@ def test_lint_says_where_what_and_what_now(
     assert now in first["rest"]
 
 
-@pytest.mark.parametrize("row", LINTED, ids=[row[0] for row in LINTED])
-def test_the_file_by_its_own_name_says_the_same(
-    row: tuple[str, Make, int, int, str, str], tmp_path: Path, typed: Run
-) -> None:
-    path = tmp_path / "p.yaml"
-    row[1](path)
-    done = typed("policy", "lint", str(path))
-    assert (done.returncode, lines_about(done.stdout, path)[0]["rest"][:5] == "error") == (row[2], True), done.stdout
-
-
 @pytest.mark.parametrize(
     "data", [b"\xef\xbb\xbf" + GOOD.encode(), GOOD.replace("\n", "\r\n").encode(), GOOD.encode() + b"# \xc3\xa4\n"]
 )

@@ -1,38 +1,24 @@
 """`redrive list`: all pages of the list, and what a task means where the list has its first ids only."""
 
-import json
 from typing import Any
 
 import pytest
 
-from dlx_router.cli import redrive
+from dlx_router.cli.api import Api
 from dlx_router.cli.redrive import which
-from tests.cli.recorded import listed, task
 
 
-class Paged:
-    """The tasks of a vhost, a few in an answer."""
+class Paged(Api):
+    """Three pages of a task each."""
 
-    PAGES = ("", "2.b", "1.a")
-
-    def ask(self, method: str, path: str = "", **query: str) -> Any:
-        assert (method, path) == ("GET", "")
-        at = self.PAGES.index(query.get("cursor", ""))
-        following = self.PAGES[at + 1] if at + 1 < len(self.PAGES) else None
-        return {"tasks": [listed(task(id=f"{at}"))], "next": following}
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        following = {None: "2.b", "2.b": "1.a"}.get(query["cursor"])
+        return {"tasks": [{"id": query["cursor"]}], "next": following}
 
 
-class OfBefore:
-    """A router that has no pages, and all of each task."""
-
-    def ask(self, _method: str, _path: str = "", **_query: str) -> Any:
-        return {"tasks": [task(id="0")]}
-
-
-@pytest.mark.parametrize(("api", "count"), [(Paged(), 3), (OfBefore(), 1)])
-def test_a_list_has_the_tasks_of_all_pages(api: Any, count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert redrive.every(api, as_json=True) == 0
-    assert [shown["id"] for shown in json.loads(capsys.readouterr().out)] == [f"{at}" for at in range(count)]
+def test_a_list_has_the_items_of_all_pages() -> None:
+    tasks = Paged("http://127.0.0.1:9").pages("/tasks", "tasks", "cursor")
+    assert [task["id"] for task in tasks] == [None, "2.b", "1.a"]
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.core import TyperGroup
 
-from dlx_router.cli.main import app
+from dlx_router.cli.main import program
 from dlx_router.console.command_lines import command, task_command
 from dlx_router.console.exports import as_csv, cell
 from dlx_router.console.forms import moment_field, moment_ms
@@ -179,7 +178,7 @@ def resolved(line: str) -> tuple[str, dict[str, Any]]:
     """Which command the line is, and what it would be given: the shown command is a true one."""
     words, names = shlex.split(line), list[str]()
     assert words.pop(0) == "dlx-router"
-    node: Any = typer.main.get_command(app)
+    node: Any = program()
     while isinstance(node, TyperGroup) and words:
         names.append(words.pop(0))
         node = node.commands[names[-1]]

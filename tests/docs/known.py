@@ -6,11 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import typer.main
 from prometheus_client.parser import text_string_to_metric_families
 from typer.core import TyperGroup
 
-from dlx_router.cli.main import app
+from dlx_router.cli.main import program
 from dlx_router.config.environment.settings import Settings, option, variable
 from dlx_router.telemetry.metrics import Metrics
 from tests.docs.pages import ROOT
@@ -67,7 +66,7 @@ def wrong_command(line: str) -> str:
     words = _words(line)
     if _PROGRAM not in words[:1]:
         return ""
-    command: Any = typer.main.get_command(app)
+    command: Any = program()
     taken = 1
     while isinstance(command, TyperGroup) and taken < len(words) and re.fullmatch(r"[a-z][a-z-]*", words[taken]):
         if words[taken] not in command.commands:

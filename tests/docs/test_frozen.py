@@ -4,10 +4,9 @@ import json
 from typing import Any, Final
 
 import pytest
-import typer.main
 from typer.core import TyperGroup
 
-from dlx_router.cli.main import app
+from dlx_router.cli.main import program
 from dlx_router.client import declaration
 from dlx_router.config.environment.settings import Settings, variable
 from dlx_router.core import record, words
@@ -84,7 +83,7 @@ def test_where_it_is_found_unless_somebody_says_otherwise() -> None:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_commands_that_are_frozen_are_there(line: str) -> None:
-    command: Any = typer.main.get_command(app)
+    command: Any = program()
     for word in line.split():
         assert isinstance(command, TyperGroup)
         command = command.commands[word]

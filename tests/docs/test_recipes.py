@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-import typer.main
 from typer.core import TyperGroup
 
-from dlx_router.cli.main import app
+from dlx_router.cli.main import program
 from tests.conformance.scenario import VERSIONS
 from tests.docs import known
 from tests.docs.pages import PAGES, ROOT
@@ -28,11 +27,7 @@ def test_every_metric_stands_in_a_page() -> None:
 
 def test_every_command_stands_in_a_page() -> None:
     text = _pages()
-    missing = [
-        command
-        for command in _commands(typer.main.get_command(app))
-        if not re.search(rf"(dlx-router |`){command}\b", text)
-    ]
+    missing = [command for command in _commands(program()) if not re.search(rf"(dlx-router |`){command}\b", text)]
     assert missing == []
 
 

@@ -84,7 +84,7 @@ class Everybody:
         api.copies, api.audits = [*map(answered, reader.letter(ID, EVERYTHING))], sent(reader.audits(["/"], limit=100))
         assert reader.streams()
         assert all([*letter_history.drawn(copy)] for copy in api.copies)
-        assert all(status._row(entry) for entry in status.turning_points(api.audits))
+        assert all(status._audit(entry) for entry in status.turning_points(api.audits))
         assert all(CURSOR.fullmatch(f"{entry['ts_ms']}.{entry['event_id']}") for entry in api.audits)
         pages = [f"/letters/{ID}", f"/letters/{ID}?format=json"] if api.copies else []
         for page in (*pages, "/audit", "/audit?format=csv"):

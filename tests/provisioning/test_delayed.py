@@ -81,19 +81,6 @@ def test_destroy_refuses_while_delayed_messages_lie_there_even_of_an_entry_that_
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
-def test_drain_waits_for_delayed_messages_too(shop: Commands, amqp: Client) -> None:
-    shop.apply()
-    amqp.queue("work")
-    amqp.bind("work", "amq.topic", "work")
-    amqp.publish("late", exchange="shop.delayed", key="work", headers={"x-delay": 2000})
-    done = shop.run("destroy", "--with-journal", "--drain", "--drain-seconds", "90")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert amqp.take("work").body == b"late"
-    assert shop.vhost.queues() == ["work"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
 def test_an_exchange_that_somebody_else_declared_stays(shop: Commands) -> None:
     exchange(shop, "topic")
     before = shop.definitions()

@@ -286,19 +286,3 @@ def test_a_retry_loop_made_by_hand_becomes_a_policy(commands: Commands) -> None:
     assert "queue later: waits 5000 ms and leads to jobs" in done.stdout
     commands.write(done.stdout)
     assert commands.run("policy", "explain", "jobs", "--vhost", commands.vhost.name).returncode == 0
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_drain_lets_every_letter_arrive_first(commands: Commands, amqp: Client) -> None:
-    commands.write("version: 1\npolicies:\n  - {name: a, queue: a, definition: {redelivery-delay: 2s}}\n")
-    commands.declare("a", queue_type="quorum")
-    commands.apply()
-    eventually(lambda: commands.effective("a"), 30)
-    amqp.publish(b"1", key="a")
-    amqp.fail("a")
-    eventually(lambda: amqp.depth(INBOX) == 1)
-    done = commands.run("destroy", "--with-journal", "--drain", "--drain-seconds", "60")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert commands.vhost.queues() == ["a"]
-    assert amqp.take("a").body == b"1"

@@ -96,7 +96,7 @@ def doctor(
     failed = False
     given = (archive, connection or default_connection(), streams or default_streams())
     for check in checks(*given, source=tls_options(), master=master, remote=remote):
-        output.say(f"{check.state:<5} {check.name:<8} {check.said}", hang=15)
+        output.say(f"{check.state:<5} {check.name:<8} {check.said}")
         failed |= check.state is State.FAIL
     return output.FINDINGS if failed else output.OK
 

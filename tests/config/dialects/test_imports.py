@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlx_router.cli.policy import Origin
-from dlx_router.cli.policy_import import _READERS, run
+from dlx_router.cli.policy_import import _READERS, Origin, import_
 from dlx_router.config.dialects.import_result import ImportRefused, as_yaml
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.backoff import wait_ms
@@ -20,6 +20,14 @@ from dlx_router.core.policy import Effective
 from tests.core.core_samples import law
 
 Import = Callable[[str, str], Callable[..., Effective]]
+
+
+def run(path: Path, origin: Origin) -> int:
+    try:
+        import_(path, origin)
+    except typer.Exit as ended:
+        return ended.exit_code
+    return 0
 
 
 def artemis(*settings: str) -> str:
