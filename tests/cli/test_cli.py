@@ -1,6 +1,5 @@
 """The command line as people meet it: a process, its exit code, what it prints."""
 
-import json
 import os
 import re
 import resource
@@ -131,18 +130,6 @@ def test_policy_schema_prints_the_schema_that_is_shipped(dlx_router: Callable[..
     done = dlx_router("policy", "schema")
     assert done.returncode == 0
     assert done.stdout == (ROOT / "docs" / "policies.schema.json").read_text(encoding="utf-8")
-
-
-def test_lint_prints_json_for_programs(tmp_path: Path, dlx_router: Callable[..., Done]) -> None:
-    (tmp_path / "p.yaml").write_text(BAD)
-    done = dlx_router("policy", "lint", str(tmp_path), "--format", "json")
-    report = json.loads(done.stdout)
-    assert (done.returncode, report["errors"], report["warnings"]) == (1, 1, 0)
-    assert {key: report["findings"][0][key] for key in ("code", "severity", "line")} == {
-        "code": "DLX005",
-        "severity": "error",
-        "line": 2,
-    }
 
 
 @pytest.mark.parametrize(

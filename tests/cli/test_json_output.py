@@ -6,27 +6,20 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, reject, settings
 
 from dlx_router.broker.management import Snapshot, Standing
 from dlx_router.cli import doctor, provisioning
-from dlx_router.cli import policy_explain as explain
 from dlx_router.cli.doctor import Diagnosis, Level
 from dlx_router.config.language.keys import DEFINITION
-from dlx_router.config.policy_files.loader import PolicyErrors
 from dlx_router.core.names import Names
 from dlx_router.provisioning.plan import plan
 from dlx_router.provisioning.removal import Remains
 from tests.cli import recorded
 from tests.cli.recorded import DRY, GRAVE, GROUP, LETTER, QUEUE, STOPPED, TASK
 from tests.cli.test_cli import Done, dlx_router
-from tests.cli.test_one_decision import attending, listed, written
-from tests.cli.test_one_decision import policies as any_policies
 
 __all__ = ["dlx_router"]
 COMMANDS: Final = (
@@ -138,16 +131,3 @@ def test_explain_as_json_says_what_the_text_says(dlx_router: Callable[..., Done]
     assert whole["on"][0]["reason"] == "expired"
     nothing = proved(dlx_router("policy", "explain", "a", "--json", "--policies", "docs/examples/sqs").stdout)
     assert (nothing["policies"], nothing["keys"], nothing["ends"]) == ([], [], [])
-
-
-@settings(deadline=None, max_examples=50)
-@given(any_policies())
-def test_no_value_of_a_policy_is_told_in_the_words_of_python(policies: list[dict[str, Any]]) -> None:
-    with TemporaryDirectory() as folder:
-        try:
-            loaded = written(Path(folder), policies)
-        except PolicyErrors:
-            reject()
-    values: list[Any] = [*listed(attending(loaded, {})).values()]
-    values += [explain.document(loaded.policies, explain.Question("orders", only_set=True))]
-    assert [text for text in texts(values) if is_python(text)] == []

@@ -40,7 +40,7 @@ from dlx_router.service.inflight.job import resource_of
 from dlx_router.service.inflight.routes import Resource
 from dlx_router.service.vhost.reload import foreseen
 from dlx_router.service.vhost.runner import VhostRunner
-from dlx_router.spark.backtest.replay import Outcome, files_of, judge_of, outcome_of
+from dlx_router.spark.backtest.replay import files_of, judge_of, outcome_of
 from tests.core.core_samples import CONTENT, hard_law
 
 NAMES: Final = Names()
@@ -302,58 +302,10 @@ def needed(loaded: LoadedPolicies, died: Died) -> set[Resource | None]:
 # -- each surface that went its own way -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("queue_type", "names", "left_out"),
-    [("quorum", ["typed", "any"], 0), ("classic", ["any"], 0), ("stream", ["any"], 0), (None, ["any"], 1)],
-)
-def test_the_api_shows_the_policies_for_the_queues_type(
-    queue_type: str | None, names: list[str], left_out: int, tmp_path: Path
-) -> None:
-    loaded = written(tmp_path, TYPED)
-    answer = asked(attending(loaded, {} if queue_type is None else {"orders": queue_type}), "orders")
-    assert (answer["policies"], answer["queue_type"], len(answer["left_out"])) == (names, queue_type, left_out)
-    assert all("policy typed" in text and "quorum queues only" in text for text in answer["left_out"])
-
-
-def test_the_api_prints_values_as_the_command_line_does(tmp_path: Path) -> None:
-    router = attending(written(tmp_path, TYPED), {"orders": "quorum"})
-    values = {row["key"]: row["value"] for row in asked(router, "orders")["keys"]}
-    expected = {"redelivery-delay": "5s", "never-retry": '[header("x-bad") == "1"]', "max-length-bytes": "64KiB"}
-    assert {key: values[key] for key in expected} == expected
-    assert listed(router)["typed"] == expected
-
-
-@pytest.mark.parametrize(
-    ("key", "written_as", "shown"),
-    [
-        ("outage", {"deaths": 20, "within": "10s", "probe-every": 5000}, "deaths: 20, within: 10s, probe-every: 5s"),
-        ("alert", {"depth": 1_234_567}, "depth: 1234567"),
-        ("alert", {"oldest": "90500ms", "rate": 0.25}, "oldest: 90500ms, rate: 0.25"),
-        ("message-ttl", 90_000, "90s"),
-        ("journal", {"events": "final", "redact": ["x-a"]}, "events: final, redact: [x-a]"),
-        ("allow-queues", ["failed.#", "a"], "[failed.#, a]"),
-        ("dead-letter-queue-suffix", "", '""'),
-    ],
-)
-def test_values_are_shown_as_policies_write_them(key: str, written_as: Any, shown: str, tmp_path: Path) -> None:
-    (policy,) = written(tmp_path, [{"name": "a", "match": "a", "definition": {key: written_as}}]).policies.policies
-    assert value_text(DEFINITION[key], policy.definition[key].value) == shown
-
-
 def write_test(folder: Path, letter: str) -> None:
     (folder / "p.test.yaml").write_text(
         f"version: 1\ntests: [{{letter: {{queue: orders{letter}}}, expect: {{decision: retry}}}}]\n", encoding="utf-8"
     )
-
-
-@pytest.mark.parametrize(("said", "policy"), [("quorum", "typed"), ("classic", "any"), ("stream", "any")])
-def test_policy_test_takes_the_queues_type_from_the_test(said: str, policy: str, tmp_path: Path) -> None:
-    written(tmp_path, TYPED)
-    write_test(tmp_path, f", queue-type: {said}")
-    (result,) = run_tests(tmp_path)
-    assert result.passed
-    assert result.says.endswith(f"(policy {policy})")
-    assert result.doubt == ""
 
 
 def test_policy_test_says_what_it_could_not_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -370,32 +322,6 @@ def test_policy_test_says_what_it_could_not_judge(tmp_path: Path, capsys: pytest
     write_test(tmp_path, ", queue-type: quroum")
     with pytest.raises(PolicyErrors, match='did you mean "quorum"'):
         run_tests(tmp_path)
-
-
-def test_a_backtest_judges_by_the_types_that_it_is_told(tmp_path: Path) -> None:
-    written(tmp_path, TYPED)
-    letter = policytest._letter({}, ("/", "orders", "rejected"), NAMES.inbox, counts=True)
-    known = judge_of(files_of(tmp_path), NAMES.prefix, (("/", "orders", "quorum"),))
-    assert known.judge(event_of(letter)) == Outcome("retry", 1, wait_ms=5000)
-    assert known.left_out("/", "orders") == ()
-    unknown = judge_of(files_of(tmp_path), NAMES.prefix, (("other", "orders", "quorum"),))
-    assert unknown.judge(event_of(letter)) == Outcome("retry", 1, wait_ms=0)
-    assert [policy.name for policy in unknown.left_out("/", "orders")] == ["typed"]
-
-
-def test_doctor_knows_which_policies_are_for_a_queue(tmp_path: Path) -> None:
-    loaded = written(tmp_path, TYPED)
-    selected = {kind: doctor.is_selected(loaded, "/", {"name": "orders", "type": kind}) for kind in TYPES}
-    assert selected == {"quorum": True, "classic": False}
-
-
-@pytest.mark.parametrize(("queue_type", "grave"), [("quorum", ["DLQ.orders"]), ("classic", []), (None, [])])
-def test_a_reload_foresees_what_policies_for_a_type_need(
-    queue_type: str | None, grave: list[str], tmp_path: Path
-) -> None:
-    loaded = written(tmp_path, TYPED[:1])
-    types = {} if queue_type is None else {"orders": queue_type}
-    assert [resource[1] for resource in foreseen(loaded.policies, "/", types)] == grave
 
 
 def test_lint_reads_a_policy_for_a_type_where_it_is_in_force(tmp_path: Path) -> None:

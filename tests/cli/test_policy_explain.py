@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from dlx_router.cli import policy_explain as explain
-from dlx_router.config.language.keys import DEFINITION
-from dlx_router.config.language.value_text import key_rows
 from dlx_router.config.policy_files.loader import load_policies
-from dlx_router.core.policy import DEFAULTS, Effective
+from dlx_router.core.policy import Effective
 from tests.cli.test_cli import in_a_process
 
 POLICIES = Path(__file__).parents[2] / "policies"
@@ -92,14 +90,6 @@ SCHEDULES = [
 @pytest.mark.parametrize(("definition", "expected"), SCHEDULES)
 def test_a_schedule_has_the_numbers_of_artemis(definition: str, expected: list[explain.Wait], tmp_path: Path) -> None:
     assert explain.schedule(effective(definition, tmp_path)) == expected
-
-
-def test_every_default_is_the_one_that_is_in_force(tmp_path: Path) -> None:
-    rows = {name: (value, by) for name, value, by in key_rows(effective("{}", tmp_path))}
-    assert list(rows) == list(DEFINITION)
-    assert all(by == "default" for _, by in rows.values())
-    assert rows["max-delivery-attempts"][0] == str(DEFAULTS["max-delivery-attempts"])
-    assert all(key in DEFINITION for key in DEFAULTS)
 
 
 def test_a_header_may_name_only_the_allowed_queues(tmp_path: Path) -> None:

@@ -43,13 +43,6 @@ def test_it_says_what_came_back_of_each(dlx_router: Typed, tmp_path: Path) -> No
         assert (len(good.posts), len(bad.posts)) == (2, 1)
 
 
-def test_programs_get_json(dlx_router: Typed, tmp_path: Path) -> None:  # noqa: F811 - a fixture that is imported
-    with Receiver() as receiver:
-        done = dlx_router("webhooks", "test", "--json", WEBHOOKS_FILE=file(tmp_path, ("a", "teams", receiver.url())))
-    (result,) = json.loads(done.stdout)
-    assert {"name": "a", "taken": True, "status": 204, "refused": False}.items() <= result.items()
-
-
 def test_the_port_of_the_router_is_refused(dlx_router: Typed, tmp_path: Path) -> None:  # noqa: F811 - a fixture that is imported
     with Receiver() as receiver:
         path = file(tmp_path, ("a", "teams", receiver.url("/api/v1/index/rebuild")))

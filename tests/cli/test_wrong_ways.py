@@ -43,20 +43,6 @@ def test_provisioning_says_what_is_wrong_with_the_management_api(command: str, v
         assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.usefixtures("newest")
-def test_the_brokers_own_reason_is_told(vhost: Vhost, folder: str, admit: Admit) -> None:  # noqa: F811 - a fixture that is imported
-    """A wrong password and a missing tag are both 401."""
-    reasons = []
-    for name, password in ((admit(*NOTHING, password=SECRET, tags="management"), SECRET), ("guest", SECRET)):
-        url = f"http://{name}:{password}@{place(vhost)}"
-        done = in_a_process("plan", "--policies", folder, AMQP_URL=vhost.amqp_url, MANAGEMENT_URL=url)
-        assert done.returncode == 2
-        assert SECRET not in done.stderr
-        reasons.append(done.stderr.partition("401 (")[2].partition(")")[0])
-    assert all(reasons), "the broker's words"
-    assert len({*reasons}) == 2
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_doctor_says_which_rights_a_user_lacks_that_may_only_read(vhost: Vhost, folder: str, admit: Admit) -> None:  # noqa: F811 - a fixture that is imported

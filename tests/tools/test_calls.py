@@ -68,13 +68,6 @@ def test_calls_and_moves_of_a_way(made: tuple[Any, Path]) -> None:
     assert sys.getprofile() is None
 
 
-def test_what_a_library_calls_back_is_a_move_of_who_called_the_library(made: tuple[Any, Path]) -> None:
-    a, package = made
-    with Trace(package) as trace:
-        a.run(lambda own: own())
-    assert (trace.way().moves, trace.way().calls) == (2, 9), "the lambda counts: it is no stage now"
-
-
 def test_the_numbers_of_a_letter_are_the_same_each_time() -> None:
     first, second = measure(), measure()
     assert first == second
