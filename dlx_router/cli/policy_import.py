@@ -9,17 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from dlx_router.cli import output
-from dlx_router.config.dialects import artemis
-from dlx_router.config.dialects.import_result import (
-    MAX_BYTES,
-    Carried,
-    ImportRefused,
-    Parse,
-    as_yaml,
-    parsed_json,
-    printable,
-)
-from dlx_router.config.dialects.json_positions import line_of, lines_of
+from dlx_router.config.dialects import artemis, rabbitmq
+from dlx_router.config.dialects.import_result import MAX_BYTES, Carried, ImportRefused, as_yaml, printable
 from dlx_router.config.dialects.redrive_policies import read_emq, read_sqs
 from dlx_router.config.environment import prefix
 from dlx_router.config.findings import Report
@@ -28,7 +19,6 @@ from dlx_router.config.policy_files import document
 from dlx_router.config.policy_files.loader import errors_of, why_unreadable
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy
-from dlx_router.provisioning import definitions_import
 
 MOST_CHARS: Final = 600
 _AWS: Final = "what `aws sqs get-queue-attributes --attribute-names All` prints"
@@ -56,12 +46,9 @@ class Rejected(Exception):
         self.rows = rows
 
 
-def _rabbitmq(data: bytes, parse: Parse = parsed_json) -> Carried:
-    return definitions_import.read(data, parse, prefix.names())
-
-
-_JSON: Final = {"rabbitmq": _rabbitmq, "sqs": read_sqs, "yandex": read_sqs, "emq": read_emq}
-_READERS: Final[Mapping[str, Callable[[bytes], Carried]]] = {**_JSON, "artemis": artemis.read}
+_READERS: Final[Mapping[str, Callable[[bytes, Carried], None]]] = {
+    "rabbitmq": rabbitmq.read, "artemis": artemis.read, "sqs": read_sqs, "yandex": read_sqs, "emq": read_emq,
+}  # fmt: skip
 
 
 def import_(
@@ -83,16 +70,16 @@ def import_(
     try:
         if len(data) > MAX_BYTES:
             raise ImportRefused(f"more than {MAX_BYTES >> 20} MiB; import it in parts", line=1)  # noqa: TRY301 - told below, as all others
-        carried = _READERS[origin](data)
+        _READERS[origin](data, carried)
         text = _kept(carried, f"{path.name} ({origin})", prefix.names())
     except Rejected as rejected:
-        lines = (lines_of(_JSON[origin], data) if origin in _JSON else carried.lines) or [0] * len(carried.policies)
         for at, message in rejected.rows:
             refusal = f"policy {carried.policies[at]['name']}: {message}"
-            output.warn(f"{path}:{lines[at] or 1}: {printable(refusal)[:MOST_CHARS]}; correct it, then import again")
+            refusal = printable(refusal)[:MOST_CHARS]
+            output.warn(f"{path}:{carried.lines[at] or 1}: {refusal}; correct it, then import again")
         raise typer.Exit(output.FINDINGS) from None
     except ImportRefused as error:
-        line = error.line or (line_of(_JSON[origin], data) if origin in _JSON else 1)
+        line = error.line or carried.line or 1
         first, *more = str(error).split("\n")
         first = first.replace("is --from right?", f"--from {origin} reads {_EXPECTED[origin]}")
         output.warn("\n".join([f"{path}:{line}: {printable(first)[:MOST_CHARS]}", *more]))

@@ -39,7 +39,6 @@ MISSING_EXCHANGE: Final = "DLX202"
 NO_BINDING: Final = "DLX203"
 NOT_DURABLE: Final = "DLX204"
 NO_RIGHT: Final = "DLX206"
-REQUEUED: Final = "DLX207"
 NOT_GUARDED: Final = "DLX208"
 SILENTLY_ONCE: Final = "DLX209"
 LIMIT_DELETES: Final = "DLX210"
@@ -84,11 +83,10 @@ TITLES: Final[Mapping[str, str]] = {
     NO_BINDING: "the key leads to no queue",
     NOT_DURABLE: "a target that a restart loses",
     NO_RIGHT: "the router may not write to a target",
-    REQUEUED: "consumers requeue on a classic queue",
     NOT_GUARDED: "a queue that cannot be guarded",
     SILENTLY_ONCE: "at-least-once that is not",
     LIMIT_DELETES: "a delivery limit that deletes",
-    SPECIAL_QUEUE: "a priority queue or stream as source or target",
+    SPECIAL_QUEUE: "a stream as source, or a priority queue or stream as target",
     DELAYED_EXCHANGE: "an x-delayed-message exchange",
     NOT_READ: "a queue that a read would delete",
     NO_SUCH_QUEUE: "a selector that matches no queue",

@@ -1,4 +1,4 @@
-"""Hand-made retry loops, found in a vhost or in an export of one, and written as policies.
+"""Hand-made retry loops, found in a vhost and written as policies.
 
 A loop: a work queue whose dead letters go to a queue with a TTL and no consumer, whose dead letters go back to the work
 queue. Its wait becomes redelivery-delay. How often such a loop goes round is decided in consumers, so it is not known.
@@ -35,9 +35,13 @@ def adopted(snapshot: Snapshot, names: Names) -> Carried:
     out = Carried()
     loops, waiting = detected(snapshot, names)
     for loop in loops:
-        write(loop, out, vhost=snapshot.vhost)
-    for other in waiting:
-        tell(other, out)
+        _write(loop, out, snapshot.vhost)
+    for waits in waiting:
+        out.leave(
+            f"queue {waits.queue.name}",
+            f"waits {waits.wait_ms} ms and leads to {', '.join(waits.leads_to)}, and no queue's dead letters go there: "
+            f"consumers publish into it by themselves; let them reject instead, and write redelivery-delay",
+        )
     return out
 
 
@@ -99,12 +103,10 @@ class _Reader:
         return any(work.name in self._routes.queues(exchange, candidate) for candidate in keys)
 
 
-def write(loop: Loop, out: Carried, **more: Any) -> None:  # noqa: ANN401 - members of a policy, or of its definition
-    """The policy of a loop. `more`: members of it; `definition` holds keys beside those of the wait."""
+def _write(loop: Loop, out: Carried, vhost: str) -> None:
     work, delay, wait_ms = loop
     definition = {"max-delivery-attempts": -1, "redelivery-delay": wait_ms, "max-redelivery-delay": wait_ms}
-    definition |= more.pop("definition", {})
-    out.add(f"adopted-{work.name}", {"queue": work.name}, definition, **more)
+    out.add(f"adopted-{work.name}", {"queue": work.name}, definition, vhost=vhost)
     out.leave(
         f"queue {work.name}",
         f"its letters wait {wait_ms} ms in {delay.name} and come back for ever, unless a consumer counts x-death; "
@@ -117,13 +119,4 @@ def write(loop: Loop, out: Carried, **more: Any) -> None:  # noqa: ANN401 - memb
         )
     out.leave(
         f"queue {delay.name}", "is not needed any more once it is empty and the work queue has lost the way to it"
-    )
-
-
-def tell(waiting: Waiting, out: Carried) -> None:
-    """What a person has to do about a queue in which only publishers let letters wait."""
-    out.leave(
-        f"queue {waiting.queue.name}",
-        f"waits {waiting.wait_ms} ms and leads to {', '.join(waiting.leads_to)}, and no queue's dead letters go there: "
-        f"consumers publish into it by themselves; let them reject instead, and write redelivery-delay",
     )

@@ -24,7 +24,6 @@ from dlx_router.provisioning.routing import Routes, static, uncaught
 
 DEFAULT_EXCHANGE: Final = "amq.default"
 EXAMPLES: Final = 3
-MANY_QUEUES: Final = 100  # nobody has thought of each of them
 SPREADING: Final = frozenset({"fanout", "headers"})
 
 
@@ -40,37 +39,27 @@ class Checks:
         rights: Mapping[str, str] | None,
     ) -> None:
         self._policies, self._snapshot, self._names, self._rights = policies, snapshot, names, rights
+        self._here = [policy for policy in policies.policies if policy.vhost in {None, snapshot.vhost}]
         self._attachments = [attachment for attachment in attachments if attachment.vhost in {None, snapshot.vhost}]
         self._routes = Routes(snapshot)
         self._queues = {queue.name: queue for queue in snapshot.queues}
-        self._ours = recognised(snapshot.policies, names)
-        self._desired = desired(policies, snapshot, names, owned=self._ours)
-        self._uncaught = [*uncaught(self._desired.uncatchable, self._attachments, snapshot, names)]
+        self._desired = desired(policies, snapshot, names, owned=recognised(snapshot.policies, names))
 
     def findings(self) -> list[Finding]:
         """All of them, each once."""
-        findings: set[Finding] = set()
-        dropping: dict[Source, set[str]] = {}
+        findings = {*self._of_wide_policies(), *self._of_streams(), *self._of_attachments(), *self._of_uncaught()}
+        reasons = sorted({*REASONS, *(reason for policy in self._policies.policies for reason in policy.on)})
         for queue in self._desired.attended:
             findings.update(self._of_source(queue))
-            reasons = {*REASONS, *(reason for policy in self._policies.policies for reason in policy.on)}
-            for reason in sorted(reasons):
-                policy = self._policies.resolve(
-                    vhost=self._snapshot.vhost, queue=queue.name, reason=reason, own=True, queue_type=queue.kind
-                ) or self._policies.resolve(
-                    vhost=self._snapshot.vhost, queue=queue.name, reason=reason, own=False, queue_type=queue.kind
-                )
-                if policy is not None and policy.discard:
-                    dropping.setdefault(policy.settings["discard"].source, set()).add(queue.name)
-                elif policy is not None:
+            for reason in reasons:
+                policy = self._resolve(queue, reason, own=True) or self._resolve(queue, reason, own=False)
+                if policy is not None and not policy.discard:
                     findings.update(self._of_target(policy, queue, reason))
-        findings.update(self._of_discards(dropping))
-        findings.update(self._of_wide_policies())
-        findings.update(self._of_streams())
-        findings.update(self._of_guards())
-        findings.update(self._of_attachments())
-        findings.update(self._of_relays())
         return sorted(findings)
+
+    def _resolve(self, queue: Standing, reason: str, *, own: bool) -> Effective | None:
+        vhost = self._snapshot.vhost
+        return self._policies.resolve(vhost=vhost, queue=queue.name, reason=reason, own=own, queue_type=queue.kind)
 
     # -- what a policy's letters need -----------------------------------------------------------------------------
 
@@ -80,39 +69,35 @@ class Checks:
         yield from self._write(exchange or "", source, policy, queue)
         if source is None or exchange is None:
             return
+        name = shown(exchange)
         if exchange and exchange not in self._snapshot.exchanges:
             if not policy.auto_create:
-                yield at(
-                    source,
-                    codes.MISSING_EXCHANGE,
-                    f"exchange {shown(exchange)} does not exist in vhost "
-                    f"{shown(self._snapshot.vhost)}; declare it, or write the name of one that does",
+                vhost = shown(self._snapshot.vhost)
+                text = (
+                    f"exchange {name} does not exist in vhost {vhost}; declare it, or write the name of one that does"
                 )
+                yield at(source, codes.MISSING_EXCHANGE, text)
             return
         yield from self._internal(source, exchange)
         kind = self._snapshot.exchanges.get(exchange, "direct")
         if kind == "x-delayed-message":
-            yield at(
-                source,
-                codes.DELAYED_EXCHANGE,
-                f"exchange {shown(exchange)} is of type x-delayed-message: it "
-                f"returns mandatory publishes and delivers them later; write an exchange of another type",
+            text = (
+                f"exchange {name} is of type x-delayed-message: it returns mandatory publishes and delivers them "
+                f"later; write an exchange of another type"
             )
+            yield at(source, codes.DELAYED_EXCHANGE, text)
         if policy.auto_create and kind in SPREADING:
-            yield at(
-                source,
-                codes.SPREADING_EXCHANGE,
-                f"{EXCHANGE} {shown(exchange)} is a {kind} exchange: each "
-                f"dead-letter queue on it would get the letters of all; write a direct or topic exchange",
-                error=True,
+            text = (
+                f"{EXCHANGE} {name} is a {kind} exchange: each dead-letter queue on it would get the letters of all; "
+                f"write a direct or topic exchange"
             )
+            yield at(source, codes.SPREADING_EXCHANGE, text, error=True)
         if exchange and exchange not in self._snapshot.durable_exchanges:
-            yield at(
-                source,
-                codes.NOT_DURABLE,
-                f"exchange {shown(exchange)} is not durable: after a restart of the "
-                f"broker it is gone, and letters are parked; declare a durable one",
+            text = (
+                f"exchange {name} is not durable: after a restart of the broker it is gone, and letters are parked; "
+                f"declare a durable one"
             )
+            yield at(source, codes.NOT_DURABLE, text)
         if not policy.auto_create:
             yield from self._reached(policy, queue, reason, exchange)
 
@@ -121,182 +106,110 @@ class Checks:
         key = static(policy.routing_key, queue.name, reason, self._snapshot.vhost)
         if key is None:
             return
-        source = policy.settings[KEY].source
+        source, dead = policy.settings[KEY].source, f"dead letters of {shown(queue.name)}"
         reached = self._routes.queues(exchange, key)
         if not reached and not exchange:
-            yield at(
-                source,
-                codes.NO_BINDING,
-                f"queue {shown(key)}, where dead letters of {shown(queue.name)} go, "
-                f"does not exist: they are parked; declare it, or leave {EXCHANGE} out",
-            )
+            text = f"queue {shown(key)}, where {dead} go, does not exist: they are parked; declare it, or leave "
+            yield at(source, codes.NO_BINDING, f"{text}{EXCHANGE} out")
         elif not reached and self._snapshot.exchanges.get(exchange) in {"direct", "topic", "fanout"}:
-            yield at(
-                source,
-                codes.NO_BINDING,
-                f"no queue is bound to exchange {shown(exchange)} for key {shown(key)} "
-                f"(dead letters of {shown(queue.name)}): they are parked; bind one",
-            )
+            text = f"no queue is bound to exchange {shown(exchange)} for key {shown(key)} ({dead}): they are parked; "
+            yield at(source, codes.NO_BINDING, f"{text}bind one")
         for target in (self._queues[name] for name in sorted(reached) if name in self._queues):
             yield from target_queue(source, target)
 
     def _write(self, exchange: str, source: Source | None, policy: Effective, queue: Standing) -> Iterator[Finding]:
         if self._rights is None or may(self._rights.get("write", ""), exchange or DEFAULT_EXCHANGE):
             return
-        where = source or next(
-            (candidate.source for candidate in self._policies.policies if candidate.name == policy.policy), None
-        )
-        if where is not None:
-            yield at(
-                where,
-                codes.NO_RIGHT,
-                f"the router's user may not write to exchange "
-                f"{shown(exchange or DEFAULT_EXCHANGE)}, where dead letters of {shown(queue.name)} go; grant it "
-                f"(dlx-router permissions prints how)",
+        named = (candidate.source for candidate in self._policies.policies if candidate.name == policy.policy)
+        if (where := source or next(named, None)) is not None:
+            text = (
+                f"the router's user may not write to exchange {shown(exchange or DEFAULT_EXCHANGE)}, where dead "
+                f"letters of {shown(queue.name)} go; grant it (dlx-router permissions prints how)"
             )
+            yield at(where, codes.NO_RIGHT, text)
 
     def _internal(self, source: Source, exchange: str) -> Iterator[Finding]:
         if exchange in self._snapshot.internal_exchanges:
-            yield at(
-                source,
-                codes.NO_RIGHT,
-                f"exchange {shown(exchange)} is internal: RabbitMQ refuses what clients publish to it, the router "
-                "too; write an exchange that is not, and bind it to this one",
-                error=True,
+            text = (
+                f"exchange {shown(exchange)} is internal: RabbitMQ refuses what clients publish to it, the router too; "
+                f"write an exchange that is not, and bind it to this one"
             )
-
-    def _of_discards(self, dropping: Mapping[Source, set[str]]) -> Iterator[Finding]:
-        """What drops letters of more queues than somebody may have thought of."""
-        for source, queues in dropping.items():
-            if len(queues) > MANY_QUEUES:
-                some = ", ".join(map(shown, sorted(queues)[:3]))
-                message = f"discard: true drops what dies in {len(queues)} queues ({some} …); {selector_scope.NARROW}"
-                yield selector_scope.dropped(source, message)
+            yield at(source, codes.NO_RIGHT, text, error=True)
 
     def _of_wide_policies(self) -> Iterator[Finding]:
         """Policies that select every queue, where they are the only ones that select some."""
-        here = [policy for policy in self._policies.policies if policy.vhost in {None, self._snapshot.vhost}]
-        wide = [policy for policy in here if selector_scope.is_wide(policy.selector)]
-        narrow = [policy.selector for policy in here if policy not in wide]
+        wide = [policy for policy in self._here if selector_scope.is_wide(policy.selector)]
+        narrow = [policy.selector for policy in self._here if policy not in wide]
         names = sorted(queue.name for queue in self._desired.attended)
         alone = [name for name in names if not any(selector.fits(name) for selector in narrow)]
         for policy in wide if alone else []:
             some = ", ".join(map(shown, alone[:EXAMPLES])) + (" …" if len(alone) > EXAMPLES else "")
-            yield at(
-                policy.source,
-                codes.EVERY_QUEUE,
+            text = (
                 f"policy {shown(policy.name)}, {selector_scope.written(policy.selector)}, selects every queue of vhost "
                 f"{shown(self._snapshot.vhost)}, also those to come; no other policy selects {len(alone)} of them "
-                f"({some}); name the queues that are yours by queue: or a longer match:",
+                f"({some}); name the queues that are yours by queue: or a longer match:"
             )
+            yield at(policy.source, codes.EVERY_QUEUE, text)
 
     # -- what a source is -----------------------------------------------------------------------------------------
 
+    def _of_uncaught(self) -> Iterator[Finding]:
+        for queue, message in uncaught(self._desired.uncatchable, self._attachments, self._snapshot, self._names):
+            yield self._about(queue, codes.NOT_CATCHABLE, message)
+
     def _of_source(self, queue: Standing) -> Iterator[Finding]:
         holds = merged(queue, self._snapshot)
-        for candidate, message in self._uncaught:
-            if candidate is queue:
-                yield self._about(f"queue {queue.name}", codes.NOT_CATCHABLE, message)
-        if "max-priority" in holds:
-            yield self._about(
-                f"queue {queue.name}",
-                codes.SPECIAL_QUEUE,
-                "it is a priority queue: a retried letter keeps "
-                "its priority, but not its place; exclude it, or bear that",
-            )
-        if queue.kind == "classic" and queue.redelivered:
-            yield self._about(
-                f"queue {queue.name}",
-                codes.REQUEUED,
-                "its consumers requeue, and classic queues do not "
-                "count that: attempts would never end; reject without requeue, or use a quorum queue",
-            )
-        if queue.kind == "quorum":
-            yield from self._of_quorum(queue, holds)
-
-    def _of_quorum(self, queue: Standing, holds: Mapping[str, Any]) -> Iterator[Finding]:
-        has_exchange = "dead-letter-exchange" in holds
+        if queue.kind != "quorum":
+            return
         limit = deadly_limit(QueueFacts(queue.kind, policy=holds), self._snapshot.version)
         if limit is not None:
-            yield self._about(
-                f"queue {queue.name}",
-                codes.LIMIT_DELETES,
-                f"after {limit} returns the broker deletes a "
-                f"letter, because no dead-letter-exchange is set; dlx-router apply sets it",
-            )
-        if has_exchange and holds.get(STRATEGY) == "at-least-once" and holds.get("overflow") != "reject-publish":
-            yield self._about(
-                f"queue {queue.name}",
-                codes.SILENTLY_ONCE,
-                "at-least-once without overflow: reject-publish "
-                "is silently at-most-once; set overflow: reject-publish too",
-            )
+            text = f"after {limit} returns the broker deletes a letter, because no dead-letter-exchange is set; "
+            yield self._about(queue, codes.LIMIT_DELETES, f"{text}dlx-router apply sets it")
+        is_claimed = EXCHANGE in holds and holds.get(STRATEGY) == "at-least-once"
+        if is_claimed and holds.get("overflow") != "reject-publish":
+            text = "at-least-once without overflow: reject-publish is silently at-most-once; "
+            yield self._about(queue, codes.SILENTLY_ONCE, f"{text}set overflow: reject-publish too")
 
     def _of_streams(self) -> Iterator[Finding]:
-        for policy in self._policies.policies:
+        for policy in self._here:
             queue = self._queues.get(policy.selector.text)
             if policy.selector.kind is SelectorKind.QUEUE and queue is not None and queue.kind == "stream":
-                yield at(
-                    policy.source,
-                    codes.SPECIAL_QUEUE,
-                    f"queue {shown(queue.name)} is a stream: it keeps what "
-                    f"consumers reject, so nothing dies there; take the policy out",
-                )
-
-    # -- what stands in the broker --------------------------------------------------------------------------------
-
-    def _of_guards(self) -> Iterator[Finding]:
-        for attachment in self._attachments:
-            if attachment.mode != GUARD:
-                continue
-            for queue in self._snapshot.queues:
-                why = unguardable(queue, self._snapshot.version) if attachment.selector.fits(queue.name) else ""
-                if why:
-                    yield at(
-                        attachment.source,
-                        codes.NOT_GUARDED,
-                        f"queue {shown(queue.name)} cannot be guarded: {why}; "
-                        f"let the broker enforce its limits (dlx-router apply), or use a relay",
-                        error=True,
-                    )
+                text = f"queue {shown(queue.name)} is a stream: it keeps what consumers reject, so nothing dies there; "
+                yield at(policy.source, codes.SPECIAL_QUEUE, f"{text}take the policy out")
 
     def _of_attachments(self) -> Iterator[Finding]:
         for attachment in self._attachments:
-            for queue in self._snapshot.queues:
-                why = unreadable(queue, merged(queue, self._snapshot)) if attachment.selector.fits(queue.name) else ""
-                if why and not self._names.is_own(queue.name):
-                    message = f"queue {shown(queue.name)} is not attached: {why}"
-                    yield at(attachment.source, codes.NOT_READ, message, error=attachment.named)
-
-    def _of_relays(self) -> Iterator[Finding]:
-        for attachment in self._attachments:
             if attachment.forward is not None:
                 yield from self._internal(attachment.source, attachment.forward.exchange)
+            for queue in filter(lambda queue: attachment.selector.fits(queue.name), self._snapshot.queues):
+                if attachment.mode == GUARD and (why := unguardable(queue, self._snapshot.version)):
+                    text = (
+                        f"queue {shown(queue.name)} cannot be guarded: {why}; let the broker enforce its limits "
+                        f"(dlx-router apply), or use a relay"
+                    )
+                    yield at(attachment.source, codes.NOT_GUARDED, text, error=True)
+                why = unreadable(queue, merged(queue, self._snapshot))
+                if why and not self._names.is_own(queue.name):
+                    text = f"queue {shown(queue.name)} is not attached: {why}"
+                    yield at(attachment.source, codes.NOT_READ, text, error=attachment.named)
 
-    def _about(self, what: str, code: str, message: str) -> Finding:
-        return Finding(f"vhost {self._snapshot.vhost}, {what}", 1, code, Severity.WARNING, message)
+    def _about(self, queue: Standing, code: str, message: str) -> Finding:
+        return Finding(f"vhost {self._snapshot.vhost}, queue {queue.name}", 1, code, Severity.WARNING, message)
 
 
 def target_queue(source: Source, target: Standing) -> Iterator[Finding]:
     """What is wrong with a queue as the place of dead letters."""
+    name = f"queue {shown(target.name)}, where dead letters go,"
     if not target.durable:
-        yield at(
-            source,
-            codes.NOT_DURABLE,
-            f"queue {shown(target.name)}, where dead letters go, is not durable: a "
-            f"restart of the broker loses them; declare a durable one",
-        )
+        text = f"{name} is not durable: a restart of the broker loses them; declare a durable one"
+        yield at(source, codes.NOT_DURABLE, text)
     if why := unreadable(target, target.arguments):
-        yield at(source, codes.NOT_READ, f"queue {shown(target.name)}, where dead letters go, is never read: {why}")
+        yield at(source, codes.NOT_READ, f"{name} is never read: {why}")
     if target.kind == "stream" or "x-max-priority" in target.arguments:
         what = (
             "a stream, which drops the record" if target.kind == "stream" else "a priority queue, which reorders them"
         )
-        yield at(
-            source,
-            codes.SPECIAL_QUEUE,
-            f"queue {shown(target.name)}, where dead letters go, is {what}; write a plain quorum or classic queue",
-        )
+        yield at(source, codes.SPECIAL_QUEUE, f"{name} is {what}; write a plain quorum or classic queue")
 
 
 def unreadable(queue: Standing, holds: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from dlx_router.config.findings import Severity
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning.broker_lint import MANY_QUEUES, Checks
+from dlx_router.provisioning.broker_lint import Checks
 from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.ownership import is_own_rule, own_rule
 from dlx_router.provisioning.plan import plan
@@ -51,18 +51,6 @@ def test_only_a_limit_that_letters_reach_is_warned_of_by_lint_and_doctor(
     assert len(found) == bool(codes)
     helps = "no policy raises its argument" if arguments else "by a policy (2147483647)"
     assert all(helps in finding.fix for finding in found)
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_discard_for_more_queues_than_anybody_thought_of_is_told(tmp_path: Path, more: int) -> None:
-    queues = [Standing(f"logs.{number}", "classic") for number in range(MANY_QUEUES + more)]
-    texts = [
-        text
-        for code, text in findings_of(tmp_path, "  - {name: a, match: logs.#, definition: {discard: true}}", *queues)
-        if code == "DLX117"
-    ]
-    assert len(texts) == more
-    assert not texts or f'{len(queues)} queues ("logs.0", "logs.1", "logs.10" …)' in texts[0]
 
 
 DECLARED: Final = [

@@ -94,18 +94,13 @@ class BrokerFile:
         return text
 
 
-def read(data: bytes) -> Carried:
-    """The address-settings, in their order. ImportRefused where it is no such file."""
+def read(data: bytes, out: Carried) -> None:
+    """Add the address-settings, in their order. ImportRefused where it is no such file."""
     file = _broker_file(data)
-    out = Carried()
     for name in file.includes:
         out.leave(f"xi:include {name}", f"is not read; import it too: dlx-router policy import {name} --from artemis")
-    for setting in file.settings:
-        try:
-            _setting(setting, file, out)
-        except ImportRefused as error:
-            raise ImportRefused(str(error), line=setting.line) from None
-    return out
+    for setting in out.each(file.settings):
+        _setting(setting, file, out)
 
 
 class _Reader:
@@ -181,7 +176,7 @@ def _setting(setting: Setting, file: BrokerFile, out: Carried) -> None:
     _address(setting, file, definition, out)
     if definition:
         named = match.replace(file.wildcards.any_words, "all").replace(file.wildcards.single_word, "any")
-        out.add(named, selector, definition, setting)
+        out.add(named, selector, definition)
 
 
 def _address(setting: Setting, file: BrokerFile, definition: Mapping[str, object], out: Carried) -> None:

@@ -2,25 +2,36 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from dlx_router.config.findings import Report
+from dlx_router.config.language import yaml_tree
+from dlx_router.config.language.yaml_tree import Items, Node, Scalar
 
 MAX_BYTES: Final = 16 << 20
 MAX_POLICIES: Final = 10_000
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./:-]*")
+_PAIR: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
 class ImportRefused(Exception):
     """The file cannot be read as what it was said to be: where, what, what now.
 
-    `line` counts from 1, 0 where only `near`, an object of the file, is known.
+    `line` counts from 1; 0: that of the object that is being read (`Carried.line`).
     """
 
-    def __init__(self, message: str, *, line: int = 0, near: object = None) -> None:
+    def __init__(self, message: str, *, line: int = 0) -> None:
         super().__init__(message)
-        self.line, self.near = line, near
+        self.line = line
+
+
+class Placed(dict[str, Any]):
+    """A JSON object that knows its line."""
+
+    line = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +52,23 @@ class Carried:
     policies: list[dict[str, Any]] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)  # of each policy in the file, 0 where it is not known
+    line: int = 0  # of the object that is being read
     _names: set[str] = field(default_factory=set)
 
-    def add(
-        self, name: str, selector: Mapping[str, str], definition: Mapping[str, Any], near: object = None, **more: Any
-    ) -> None:
-        """Add a policy; its name is made plain and unique. `near`: the object of the file that it is made of."""
+    def each(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Iterate over objects of the file and note their lines."""
+        for item in items:
+            self.line = getattr(item, "line", self.line)
+            yield item
+
+    def add(self, name: str, selector: Mapping[str, str], definition: Mapping[str, Any], **more: Any) -> None:
+        """Add a policy; its name is made plain and unique."""
         if len(self.policies) >= MAX_POLICIES:
             raise ImportRefused(f"more than {MAX_POLICIES} policies; import them in parts")
         for key, value in {**selector, **more, **definition}.items():
             if value is None:
-                raise ImportRefused(f"policy {name}, {key}: null; write a value, or leave the key out", near=near)
-        self.lines.append(int(getattr(near, "line", 0)))
+                raise ImportRefused(f"policy {name}, {key}: null; write a value, or leave the key out")
+        self.lines.append(self.line)
         policy: dict[str, Any] = {"name": self._unique(name), **more, **selector}
         if definition:
             policy["definition"] = dict(definition)
@@ -131,50 +147,45 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-Parse = Callable[[bytes], Any]
-
-
 def parsed_json(data: bytes) -> Any:
-    """The document; ImportRefused where it is none, too large or too deep."""
-    if not data.strip():
-        raise ImportRefused("the file is empty; export it again", line=1)
-    try:
-        return json.loads(data.decode("utf-8-sig"), parse_constant=_refused, object_pairs_hook=_once)
-    except RecursionError:
-        raise ImportRefused("nested too deep to be a real file; export it again", line=1) from None
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ImportRefused(f"byte {error.start} is not UTF-8; save the file as UTF-8", line=line) from None
-    except json.JSONDecodeError as error:
-        message = f"not JSON: {error.msg} (column {error.colno}); is --from right? Else export it again"
-        raise ImportRefused(message, line=error.lineno) from None
-    except ValueError as error:
-        raise ImportRefused(f"not JSON: {error}; is --from right? Else export it again", line=1) from None
+    """Parse JSON, every object with its line. ImportRefused where it is none, or too deep.
+
+    It is read as YAML, of which JSON is a part, because that reader knows lines.
+    """
+    report = Report("")
+    tree = yaml_tree.parse(_PAIR.sub(_joined, data), report, max_bytes=MAX_BYTES)
+    if tree is None:
+        first = report.findings[0]
+        message = f"not JSON: {first.message.removeprefix('not YAML: ')}; is --from right? Else export it again"
+        raise ImportRefused(message, line=first.line)
+    return _value_of(tree)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {twice[:60]!r} is written twice in an object")
-    return document
+def _joined(pair: re.Match[bytes]) -> bytes:
+    """A character that JSON writes as two halves."""
+    return str(json.loads(f'"{pair[0].decode()}"')).encode()
 
 
-def _refused(text: str) -> None:
-    raise ValueError(f"{text} is no JSON number")
+def _value_of(node: Node) -> Any:
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Items):
+        return [_value_of(item) for item in node.items]
+    placed = Placed({key.text: _value_of(value) for key, value in node.pairs})
+    placed.line = node.line
+    return placed
 
 
-def mapping(value: object, what: str, near: object = None) -> dict[str, Any]:
+def mapping(value: object, what: str) -> Placed:
     """The value as an object; ImportRefused where it is another thing."""
-    if not isinstance(value, dict):
-        raise ImportRefused(f"{what}: expected an object, found {kind_of(value)}; is --from right?", near=near)
+    if not isinstance(value, Placed):
+        raise ImportRefused(f"{what}: expected an object, found {kind_of(value)}; is --from right?")
     return value
 
 
 def kind_of(value: object) -> str:
     """What a person would call a value of JSON."""
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "nothing"}
+    names = {Placed: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "nothing"}
     return names.get(type(value), "a number")
 
 

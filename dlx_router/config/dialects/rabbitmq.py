@@ -3,10 +3,10 @@
 RabbitMQ applies one policy to a queue, the one of highest priority, and our policies merge: `inherit: false` says so.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dlx_router.config.dialects.import_result import Carried, ImportRefused, Parse, kind_of, mapping, parsed_json
+from dlx_router.config.dialects.import_result import Carried, ImportRefused, Placed, kind_of, mapping, parsed_json
 from dlx_router.config.language.regex import RegexError, compiled
 
 KEYS: Final = ("dead-letter-exchange", "dead-letter-routing-key", "message-ttl", "max-length", "max-length-bytes",
@@ -19,40 +19,32 @@ _KEPT: Final = "is not about dead letters; keep it in RabbitMQ (apply copies it 
 _QUEUES: Final = {"all", "queues", "classic_queues", "quorum_queues"}
 
 
-def read(data: bytes, parse: Parse = parsed_json, *, but: Collection[tuple[str, str | None, str]] = ()) -> Carried:
-    """The policies of all vhosts. ImportRefused where it is no definitions file.
-
-    `but`: what somebody else carries over, as (policy or queue, vhost, name).
-    """
-    document = mapping(parse(data), "definitions")
+def read(data: bytes, out: Carried) -> None:
+    """Add the policies of all vhosts. ImportRefused where it is no definitions file."""
+    document = mapping(parsed_json(data), "definitions")
     if not {"policies", "queues"} & document.keys():
         raise ImportRefused("no policies and no queues in it; export with rabbitmqctl export_definitions")
-    out = Carried()
     vhost = document.get("vhost") if isinstance(document.get("vhost"), str) else None
-    for parameter in _items(document, "parameters"):
+    for parameter in _items(document, "parameters", out):
         _parameter(parameter, out)
-    for policy in _items(document, "policies"):
-        if ("policy", policy.get("vhost", vhost), policy.get("name")) not in but:
-            _policy(policy, out, vhost)
-    for queue in _items(document, "queues"):
-        if ("queue", queue.get("vhost", vhost), queue.get("name")) not in but:
-            _queue(queue, out, vhost)
-    return out
+    for policy in _items(document, "policies", out):
+        _policy(policy, out, vhost)
+    for queue in _items(document, "queues", out):
+        _queue(queue, out, vhost)
 
 
-def _items(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def _items(document: Mapping[str, Any], key: str, out: Carried) -> Iterator[Placed]:
     items = document.get(key, [])
     if not isinstance(items, list):
         raise ImportRefused(f"{key}: expected a list, found {kind_of(items)}; export it again")
-    checked = [mapping(item, f"{key}[{at}]") for at, item in enumerate(items)]
-    for at, item in enumerate(checked):
+    for at, item in enumerate(out.each(items)):
+        mapping(item, f"{key}[{at}]")
         for member in ("name", "vhost", "pattern", "apply-to", "component"):
             if not isinstance(item.get(member, ""), str | None):
-                actual = kind_of(item[member])
                 raise ImportRefused(
-                    f"{key}[{at}], {member}: expected a text, found {actual}; export it again", near=item
+                    f"{key}[{at}], {member}: expected a text, found {kind_of(item[member])}; export it again"
                 )
-    return checked
+        yield item
 
 
 def _parameter(parameter: Mapping[str, Any], out: Carried) -> None:
@@ -74,7 +66,7 @@ def _policy(policy: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
     name, pattern = str(policy.get("name") or "policy"), policy.get("pattern")
     where = f"policy {name}"
     apply_to = policy.get("apply-to", "all")
-    definition = mapping(policy.get("definition", {}), f"{where}, definition")
+    definition = mapping(policy.get("definition", Placed()), f"{where}, definition")
     if apply_to not in _QUEUES:
         out.leave(where, f"applies to {apply_to}, which have no dead letters of this kind; keep it in RabbitMQ")
         return
@@ -92,7 +84,7 @@ def _policy(policy: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
     more: dict[str, Any] = {"vhost": policy.get("vhost", vhost)} if policy.get("vhost", vhost) else {}
     more |= {"apply-to": apply_to} if apply_to not in {"all", "queues"} else {}
     more |= {"priority": policy["priority"]} if policy.get("priority") else {}
-    out.add(name, {"pattern": pattern or ".*"}, carried, policy, **more, inherit=False)
+    out.add(name, {"pattern": pattern or ".*"}, carried, **more, inherit=False)
 
 
 def _queue(queue: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
@@ -101,7 +93,7 @@ def _queue(queue: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
         raise ImportRefused("a queue without a name; export it again")
     arguments = {
         key.removeprefix("x-"): value
-        for key, value in mapping(queue.get("arguments") or {}, f"queue {name}, arguments").items()
+        for key, value in mapping(queue.get("arguments") or Placed(), f"queue {name}, arguments").items()
         if key.startswith("x-")
     }
     carried = {key: value for key, value in arguments.items() if key in KEYS and key.startswith("dead-letter-")}
@@ -114,7 +106,7 @@ def _queue(queue: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
     more: dict[str, Any] = {"vhost": place} if place else {}
     definition = _definition(carried, f"queue {name}", out)
     if definition:
-        out.add(f"queue-{name}", {"queue": name}, definition, queue, **more, priority=1000)
+        out.add(f"queue-{name}", {"queue": name}, definition, **more, priority=1000)
 
 
 def _definition(settings: Mapping[str, Any], where: str, out: Carried) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dlx_router.config.dialects.import_result import Carried, ImportRefused, Parse, mapping, parsed_json, whole
+from dlx_router.config.dialects.import_result import Carried, ImportRefused, mapping, parsed_json, whole
 
 MOST: Final = 1000
 MOST_OF_EMQ: Final = 100
@@ -36,23 +36,23 @@ _IRRELEVANT: Final = frozenset({
 })  # fmt: skip
 
 
-def read_sqs(data: bytes, parse: Parse = parsed_json) -> Carried:
-    """A policy for each queue with a RedrivePolicy. ImportRefused where there is none that can be read."""
-    out = Carried()
+def read_sqs(data: bytes, out: Carried) -> None:
+    """Add a policy for each queue with a RedrivePolicy. ImportRefused where there is none that can be read."""
     for what, mark in _TEMPLATES.items():  # what declares queues may compute their names and numbers
         if re.search(mark, data):
             raise ImportRefused(f"a {what} file; is --from right?", line=1)
-    for name, attributes in _queues(parse(data)):
+    for name, attributes in _queues(parsed_json(data), out):
         _queue(name, attributes, out)
-    return out
 
 
-def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _queues(document: Any, out: Carried) -> Iterator[tuple[str, dict[str, Any]]]:
     """One queue, a list of them, or an object of queue names; attributes under "Attributes" or by themselves."""
     many = document if isinstance(document, list) else [document]
     if isinstance(document, dict) and document and not _is_one_queue(document):
-        many = [{"QueueName": name, **mapping(value, f"queue {name}")} for name, value in document.items()]
-    for at, item in enumerate(many):
+        for name, value in document.items():
+            mapping(value, f"queue {name}").setdefault("QueueName", name)
+        many = [*document.values()]
+    for at, item in enumerate(out.each(many)):
         queue = mapping(item, f"queue {at + 1}")
         attributes = mapping(queue.get("Attributes", queue), f"queue {at + 1}, Attributes")
         arn = attributes.get("QueueArn") or queue.get("QueueUrl") or ""
@@ -99,7 +99,7 @@ def _queue(name: str, attributes: Mapping[str, Any], out: Carried) -> None:
         raise ImportRefused(f"{where}: FIFO and standard do not mix, and its DLQ is {dead}; name a DLQ of its kind")
     definition = _definition(count, dead)
     _wait(attributes, definition, where, out, fifo=fifo)
-    out.add(name, {"queue": name}, definition, attributes)
+    out.add(name, {"queue": name}, definition)
 
 
 def _definition(attempts: int, dead_letter_queue: str) -> dict[str, Any]:
@@ -127,29 +127,25 @@ def _wait(attributes: Mapping[str, Any], definition: dict[str, Any], where: str,
 # -- EMQ --------------------------------------------------------------------------------------------------------------
 
 
-def read_emq(data: bytes, parse: Parse = parsed_json) -> Carried:
-    """A policy for each queue. ImportRefused for what EMQ itself would refuse."""
-    document = parse(data)
+def read_emq(data: bytes, out: Carried) -> None:
+    """Add a policy for each queue. ImportRefused for what EMQ itself would refuse."""
+    document = parsed_json(data)
     requests = document if isinstance(document, list) else [document]
-    queues = [_request(item, at + 1) for at, item in enumerate(requests)]
-    out = Carried()
-    sources, targets = {name for name, _, _, _ in queues}, {target: name for name, target, _, _ in queues}
-    if len(sources) != len(queues):
-        names = [name for name, _, _, _ in queues]
-        at = next(at for at, name in enumerate(names) if name in names[:at])
-        raise ImportRefused(f"queue {names[at]} has two redrive policies; EMQ allows one: keep one", near=requests[at])
-    for request, (name, target, attempts, others) in zip(requests, queues, strict=True):
-        if target in sources:
+    queues = [_request(item, at + 1) for at, item in enumerate(out.each(requests))]
+    targets = {target: name for name, target, _, _ in queues}
+    seen: set[str] = set()
+    for _, (name, target, attempts, others) in zip(out.each(requests), queues, strict=True):
+        if name in seen:
+            raise ImportRefused(f"queue {name} has two redrive policies; EMQ allows one: keep one")
+        seen.add(name)
+        if name in targets:
             raise ImportRefused(
-                f"queue {target} is the DLQ of {targets[target]} and has a redrive policy; EMQ forbids both: keep one",
-                near=request,
+                f"queue {name} is the DLQ of {targets[name]} and has a redrive policy; EMQ forbids both: keep one"
             )
         for key in others:
             out.leave(f"queue {name}, {key}", "is not known, and not about dead letters")
-        definition = _definition(attempts, target) | {"dead-letter-headers": ["emq"]}
-        out.add(name, {"queue": name}, definition, request)
+        out.add(name, {"queue": name}, _definition(attempts, target) | {"dead-letter-headers": ["emq"]})
         out.leave(f"queue {name}", "tags: each counts on its own in EMQ; here each queue of a fan-out does")
-    return out
 
 
 def _request(item: Any, number: int) -> tuple[str, str, int, list[str]]:

@@ -95,28 +95,22 @@ def described(node: Node) -> str:
             return shown(node.text)
 
 
-def parse(data: bytes, report: Report) -> Node | None:
+def parse(data: bytes, report: Report, *, max_bytes: int = MAX_BYTES) -> Node | None:
     """The tree of the only document, or None where the report says why there is none; no document is an empty word.
 
     Never raises.
     """
-    if len(data) > MAX_BYTES:
-        report.error(REFUSED_YAML, 1, f"the file has {len(data)} bytes; a policy file may have {MAX_BYTES}: split it")
+    if len(data) > max_bytes:
+        report.error(REFUSED_YAML, 1, f"the file has {len(data)} bytes, at most {max_bytes} are possible: split it")
         return None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            report.error(SYNTAX, 1, "the file is UTF-16; save the file as UTF-8")
-            return None
-        report.error(SYNTAX, line, f"byte {error.start} is not UTF-8; save the file as UTF-8")
+        is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        line = 1 if is_utf16 else data.count(b"\n", 0, error.start) + 1
+        what = "the file is UTF-16" if is_utf16 else f"byte {error.start} is not UTF-8"
+        report.error(SYNTAX, line, f"{what}; save the file as UTF-8")
         return None
-    return tree(text, report)
-
-
-def tree(text: str, report: Report) -> Node | None:
-    """As `parse`, of text of any length."""
     builder = _Builder(report)
     try:
         for event in yaml.parse(text, Loader=_LOADER):

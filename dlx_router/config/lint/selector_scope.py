@@ -5,7 +5,7 @@ from typing import Final
 
 from dlx_router.config.findings import NO_SUCH_QUEUE, OWN_SUBJECT, WIDE_DISCARD, Finding, Severity, shown
 from dlx_router.core.names import Names
-from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source
+from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting
 
 NARROW: Final = 'name the queues whose letters nobody needs by queue: or a longer match:, "logs.#" say'
 # Names that have nothing in common: what fits them all fits any.
@@ -20,7 +20,8 @@ def findings_of(policies: PolicySet) -> Iterator[Finding]:
         if dropping and is_wide(policy.selector):
             for setting in dropping:
                 what = f"discard: true, and {written(policy.selector)} names any queue"
-                yield dropped(setting.source, f"{what}: what dies there is gone; {NARROW}")
+                message = f"{what}: what dies there is gone; {NARROW}"
+                yield Finding(setting.source.file, setting.source.line, WIDE_DISCARD, Severity.WARNING, message)
         if is_about_own(policy.selector, policies.ours):
             yield _own_subject(policy)
         elif hint := exact_hint(policy.selector):
@@ -47,11 +48,6 @@ def is_wide(selector: Selector) -> bool:
         case SelectorKind.MATCH:
             return set(selector.text.split(".")) <= {"*", "#"}
     return all(map(selector.fits, _PROBES))
-
-
-def dropped(source: Source, message: str) -> Finding:
-    """A discard that drops letters of many queues."""
-    return Finding(source.file, source.line, WIDE_DISCARD, Severity.WARNING, message)
 
 
 def is_about_own(selector: Selector, names: Names) -> bool:

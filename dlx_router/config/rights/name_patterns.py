@@ -1,8 +1,8 @@
 """Names of queues as RabbitMQ's permissions take them: regular expressions, as narrow as a selector allows."""
 
-from collections.abc import Sequence
 from typing import Final
 
+from dlx_router.config.lint.policy_conflicts import words_meet
 from dlx_router.core.policy import Selector, SelectorKind
 from dlx_router.core.target import short_name
 
@@ -55,18 +55,3 @@ def may_meet(first: Selector, second: Selector) -> bool:
     if SelectorKind.PATTERN in {first.kind, second.kind}:
         return True
     return words_meet(first.text.split("."), second.text.split("."))
-
-
-def words_meet(first: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether some words are matched by both; O(len(first) × len(other))."""
-    # meets[j]: whether the rest of `first` and other[j:] can be matched by the same words
-    meets = [all(word == "#" for word in other[at:]) for at in range(len(other) + 1)]
-    for left in reversed(first):
-        row = [meets[-1] and left == "#"]
-        for at in range(len(other) - 1, -1, -1):
-            if "#" in {left, other[at]}:
-                row.append(meets[at] or row[-1])
-            else:
-                row.append(meets[at + 1] and (left == other[at] or "*" in {left, other[at]}))
-        meets = row[::-1]
-    return meets[0]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlx_router.cli.policy_import import _READERS, Origin, import_
-from dlx_router.config.dialects.import_result import ImportRefused, as_yaml
+from dlx_router.config.dialects.import_result import Carried, ImportRefused, as_yaml
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.backoff import wait_ms
 from dlx_router.core.policy import Effective
@@ -480,6 +480,12 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "cannot be read" in capsys.readouterr().err
 
 
+def read(origin: str, data: bytes) -> Carried:
+    out = Carried()
+    _READERS[origin](data, out)
+    return out
+
+
 NAMES = st.text(min_size=1, max_size=30)
 
 
@@ -487,7 +493,7 @@ NAMES = st.text(min_size=1, max_size=30)
 def test_whatever_queues_are_called_the_import_says_the_same_or_refuses(queue: str, dead: str, count: int) -> None:
     text = json.dumps({"queueName": queue, "redrivePolicy": {"dlqName": dead, "maxReceiveTime": count}})
     try:
-        written = as_yaml(_READERS["emq"](text.encode()), "a\nb")
+        written = as_yaml(read("emq", text.encode()), "a\nb")
     except ImportRefused:
         assert queue == dead
         return
@@ -497,88 +503,4 @@ def test_whatever_queues_are_called_the_import_says_the_same_or_refuses(queue: s
 @given(st.binary(max_size=200), st.sampled_from(sorted(_READERS)))
 def test_no_bytes_crash_a_reader(data: bytes, origin: str) -> None:
     with suppress(ImportRefused):
-        _READERS[origin](data)
-
-
-def loop(**more: Any) -> dict[str, Any]:
-    """The usual retry loop, as `rabbitmqctl export_definitions` has it (docs/migrate-retry-queues.md)."""
-    back = {"x-message-ttl": 30_000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "emails"}
-    work = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "emails.retry"}
-    queues = [("emails", work), ("emails.retry", back), ("emails.dead", {})]
-    return {
-        "queues": [{"name": name, "vhost": "/", "durable": True, "arguments": arguments} for name, arguments in queues]
-    } | more
-
-
-def test_a_retry_loop_of_queue_arguments_becomes_a_wait(imported: Import) -> None:
-    policy_of = imported("rabbitmq", json.dumps(loop()))
-    emails = policy_of("emails")
-    assert (emails.delay_ms, emails.cap_ms, emails.max_attempts, "rejected" in emails.retry_on) == (
-        30_000,
-        30_000,
-        -1,
-        True,
-    )
-    assert emails.auto_create
-    assert "queue emails: its letters wait 30000 ms in emails.retry and come back for ever" in report(policy_of)
-    assert "the loop is in its arguments" in report(policy_of)
-    assert "if somebody consumes it, take policy adopted-emails out" in report(policy_of)
-
-
-def test_a_retry_loop_of_policies_and_exchanges_becomes_a_wait_that_wins(imported: Import) -> None:
-    definitions = {
-        "queues": [{"name": name, "vhost": "/", "arguments": {}} for name in ("mail", "mail.retry", "other")],
-        "exchanges": [
-            {"name": "retry", "vhost": "/", "type": "topic"},
-            {"name": "back", "vhost": "/", "type": "fanout"},
-        ],
-        "bindings": [
-            {
-                "vhost": "/",
-                "source": "retry",
-                "destination": "mail.retry",
-                "destination_type": "queue",
-                "routing_key": "#",
-            },
-            {"vhost": "/", "source": "back", "destination": "mail", "destination_type": "queue", "routing_key": ""},
-        ],
-        "policies": [
-            {
-                "vhost": "/",
-                "name": "work",
-                "pattern": "^(mail|other)$",
-                "priority": 7,
-                "definition": {"dead-letter-exchange": "retry", "max-length": 9},
-            },
-            {
-                "vhost": "/",
-                "name": "wait",
-                "pattern": "retry$",
-                "definition": {"dead-letter-exchange": "back", "message-ttl": 500},
-            },
-        ],
-    }
-    policy_of = imported("rabbitmq", json.dumps(definitions))
-    assert policy_of("mail").delay_ms == 500
-    assert (policy_of("mail").settings["max-length"].value, policy_of("mail").dead_letter_exchange) == (9, None)
-    assert policy_of("other").dead_letter_exchange == "retry", "what is no loop is carried over as it was"
-
-
-def test_a_queue_that_only_publishers_let_wait_is_told(imported: Import) -> None:
-    definitions = loop()
-    definitions["queues"][0]["arguments"] = {}
-    policy_of = imported("rabbitmq", json.dumps(definitions))
-    assert "queue emails.retry: waits 30000 ms and leads to emails, and no queue's dead letters go there" in report(
-        policy_of
-    )
-
-
-@pytest.mark.parametrize(
-    "odd", [{"queues": [1]}, {"bindings": [{"source": 1}, 2]}, {"exchanges": "x"}, {"policies": [{"pattern": 1}]}]
-)
-def test_an_export_with_odd_parts_beside_a_loop_is_refused_or_read_and_never_breaks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], odd: dict[str, Any]
-) -> None:
-    (tmp_path / "d.json").write_text(json.dumps(loop() | odd))
-    assert run(tmp_path / "d.json", Origin("rabbitmq")) in {0, 1}
-    assert capsys.readouterr().err
+        read(origin, data)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.config.policy_files.loader import load_policies
-from dlx_router.config.rights.name_patterns import words_meet
 from dlx_router.config.rights.permissions import NOTHING, Grant, Right, Setup, escaped, matched, needed
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet, words_match
@@ -38,26 +37,6 @@ NAME = st.text("ab.+", max_size=12)
 def test_an_expression_fits_the_names_that_its_match_selects_and_no_others(words: list[str], name: str) -> None:
     fits = re.fullmatch(matched(".".join(words)), name) is not None
     assert fits == words_match(words, name.split("."))
-
-
-@given(st.lists(WORD, min_size=1, max_size=4), st.lists(WORD, min_size=1, max_size=4), st.lists(st.sampled_from("ab")))
-def test_patterns_that_fit_one_name_are_known_to_meet(pattern: list[str], other: list[str], name: list[str]) -> None:
-    assert not (words_match(pattern, name) and words_match(other, name)) or words_meet(pattern, other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "meet"),
-    [
-        ("work.#", "made.#", False),
-        ("a.*", "*.b", True),
-        ("a.*", "*.b.c", False),
-        ("#.a", "b.#", True),
-        ("*", "#", True),
-        ("a.b", "a", False),
-    ],
-)
-def test_patterns_without_a_common_name_are_known(one: str, other: str, meet: bool) -> None:  # noqa: FBT001 - a table
-    assert words_meet(one.split("."), other.split(".")) == words_meet(other.split("."), one.split(".")) == meet
 
 
 @given(st.text(max_size=10), st.text(max_size=10))
