@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,8 +15,6 @@ from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Se
 from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.plan import Plan, plan
 from dlx_router.provisioning.steps import after
-from tests.provisioning.test_provision import Commands
-from tests.support.vhost import Vhost
 
 ONE, TWO = Names("one"), Names("two")
 
@@ -134,32 +130,3 @@ def test_no_policy_names_the_queues_of_another_router(queue: str) -> None:
     then = applied(plan(policies_of("#", "*.inbox"), now, TWO, frozenset()), now)
     assert in_force(then.policies, queue, "quorum") is None
     assert in_force(then.policies, "orders.x", "quorum") is not None
-
-
-@pytest.mark.slow
-def test_two_routers_of_different_prefix_do_not_outbid_each_other(vhost: Vhost, tmp_path: Path) -> None:
-    commands = Commands(vhost, tmp_path)
-    commands.declare("orders.new", queue_type="quorum")
-    commands.declare("pay.new")
-    texts = {
-        "one": 'version: 1\npolicies: [{name: orders, match: "orders.#"}]\n',
-        "two": 'version: 1\npolicies: [{name: pay, match: "pay.#"}]\n',
-    }
-
-    def done(command: str, prefix: str, text: str = "") -> Any:
-        commands.write(text or texts[prefix])
-        return commands.run(command, PREFIX=prefix)
-
-    for prefix in ("one", "two"):
-        assert done("apply", prefix).returncode == 0
-    before = commands.policies()
-    for prefix in ("one", "two"):
-        again = done("apply", prefix)
-        assert (again.returncode, commands.policies()) == (0, before), again.stdout
-    refused = done("apply", "two", texts["one"])
-    assert refused.returncode == 1
-    assert "queue orders.new" in refused.stdout
-    assert 'the router of prefix "one" made it' in refused.stdout
-    assert "nothing was changed" in refused.stderr
-    assert commands.policies() == before
-    assert done("plan", "two").returncode == 0

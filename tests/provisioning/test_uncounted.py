@@ -236,7 +236,6 @@ async def test_destroy_is_kept_by_a_policy_of_others_that_leads_to_what_would_go
 
 ORDERS: Final = "version: 1\npolicies: [{name: a, match: 'orders.#'}]\n"
 PARKING: Final = "dlx-router.parking"
-OFF: Final = "application:set_env(rabbitmq_management_agent, disable_metrics_collector, true)."
 
 
 @pytest.fixture
@@ -250,28 +249,6 @@ def commands(own_broker: brokers.Node, tmp_path: Path) -> Iterator[Commands]:
     runner.apply()
     yield runner
     vhost.api.close()
-
-
-@pytest.mark.slow
-def test_with_statistics_off_nothing_is_changed_until_somebody_has_looked(
-    commands: Commands, own_broker: brokers.Node
-) -> None:
-    eventually(lambda: "dead-letter-strategy" in (commands.effective("orders.new") or {}), 20)
-    own_broker.rabbitmqctl("eval", OFF)
-    before = commands.policies()
-    commands.write("version: 1\npolicies: []\n")
-    refused = commands.run("apply")
-    assert refused.returncode == 1, refused.stdout + refused.stderr
-    assert "queue orders.new: whether at-least-once deaths are not confirmed yet is not known" in refused.stdout
-    assert commands.policies() == before
-    done = commands.run("apply", "--uncounted")
-    assert done.returncode == 0, done.stdout + done.stderr
-    refused = commands.run("destroy")
-    assert refused.returncode == 1, refused.stdout + refused.stderr
-    assert "queue dlx-router.parking: what lies in it is not known" in refused.stdout
-    done = commands.run("destroy", "--uncounted", "--with-journal")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert commands.vhost.queues() == ["orders.new"]
 
 
 def servers(broker: brokers.Node, queue: str, verb: str) -> None:

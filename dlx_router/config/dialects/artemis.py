@@ -1,22 +1,20 @@
-"""A broker.xml of Apache ActiveMQ Artemis: its address-settings, and which addresses their matches name.
+"""A broker.xml of Apache ActiveMQ Artemis: its address-settings.
 
 The XML is read without entities, document types or anything external: a file with a DOCTYPE is refused, and an XInclude
-is reported. Source: the Artemis manual, "Message redelivery and undelivered messages", "Understanding the Wildcard
-Syntax" and "Configuring addresses".
+is reported. Source: the Artemis manual, "Message redelivery and undelivered messages" and
+"Configuring addresses".
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from xml.parsers import expat
 
 from dlx_router.config.dialects.import_result import Carried, ImportRefused, whole
-from dlx_router.core.policy import words_match
 
 ANY_WORDS, ONE_WORD = "#", "*"  # ours; Artemis's too, unless its file says others
-OURS: Final = frozenset({ANY_WORDS, ONE_WORD})
 DELIMITER: Final = "."
-_ANY: Final = "\0"  # stands for any word
+_WILDCARDS: Final = {"delimiter": DELIMITER, "any-words": ANY_WORDS, "single-word": ONE_WORD}
 MAX_DEPTH: Final = 50
 _NUMBERS: Final = {"redelivery-delay": int, "max-redelivery-delay": int, "redelivery-delay-multiplier": float,
                    "redelivery-collision-avoidance-factor": float}  # fmt: skip
@@ -32,40 +30,7 @@ _NOT_NEEDED: Final = {
 _RENAMED: Final = frozenset({"dead-letter-queue-prefix", "dead-letter-queue-suffix"})
 _ADDRESS, _EXPIRY = "dead-letter-address", "expiry-address"
 _CREATES: Final = "auto-create-dead-letter-resources"
-_SAME: Final = "set discard: true to do the same"
 _DECLARE: Final = "declare it, of type fanout say, and bind a queue to it, else they are parked"
-_BY_HAND: Final = "write pattern: with a regular expression by hand"
-
-
-class Wildcards(NamedTuple):
-    """`wildcard-addresses` of a file: what stands between the words of an address, and for words of it."""
-
-    delimiter: str = DELIMITER
-    any_words: str = ANY_WORDS
-    single_word: str = ONE_WORD
-
-    def apart_by(self, match: str) -> str:
-        """What its words are apart by; slashes are taken for it too where a match has no dots."""
-        return "/" if self.delimiter == DELIMITER and DELIMITER not in match else self.delimiter
-
-    def words_of(self, match: str) -> tuple[str, ...] | None:
-        """The words of a match, our wildcards in place of its; None where one is mixed with a word."""
-        ours = {self.any_words: ANY_WORDS, self.single_word: ONE_WORD}
-        words = match.split(self.apart_by(match))
-        if any(OURS.union(ours) & {*word} for word in words if word not in ours):
-            return None
-        return tuple(ours.get(word, word) for word in words)
-
-    def are_in(self, match: str) -> bool:
-        """The match may name more than one address."""
-        return self.any_words in match or self.single_word in match
-
-
-def covers(wider: Sequence[str], narrow: Sequence[str]) -> bool:
-    """Each address that the narrow words name is one that the wider ones name: no, one and two words for each #."""
-    fills = ({ONE_WORD: [_ANY], ANY_WORDS: [_ANY] * many} for many in range(3))
-    named = ([part for word in narrow for part in fill.get(word, [word])] for fill in fills)
-    return all(words_match(wider, words) for words in named)
 
 
 class Setting(NamedTuple):
@@ -76,22 +41,11 @@ class Setting(NamedTuple):
     texts: dict[str, str]
 
 
-class BrokerFile:
-    """The address-settings of a file, in their order, and its wildcards."""
+class BrokerFile(NamedTuple):
+    """The address-settings of a file, in their order, and the files that it includes."""
 
-    def __init__(self, settings: list[Setting], wildcards: Wildcards, includes: list[str]) -> None:
-        self.settings, self.wildcards, self.includes = settings, wildcards, includes
-        words = [(wildcards.words_of(setting.match), setting) for setting in settings]
-        self._wide = [(there, setting) for there, setting in words if there and OURS & {*there}]
-
-    def inherited(self, setting: Setting, key: str) -> str:
-        """What Artemis takes for a key that the setting lacks: the nearest wider setting's; "" for nothing."""
-        words, text, nearest = self.wildcards.words_of(setting.match), "", None
-        for wide, other in self._wide if words else ():
-            is_wider = key in other.texts and other is not setting and covers(wide, words or ())
-            if is_wider and (nearest is None or covers(nearest, wide)):
-                nearest, text = wide, other.texts[key]
-        return text
+    settings: list[Setting]
+    includes: list[str]
 
 
 def read(data: bytes, out: Carried) -> None:
@@ -100,7 +54,7 @@ def read(data: bytes, out: Carried) -> None:
     for name in file.includes:
         out.leave(f"xi:include {name}", f"is not read; import it too: dlx-router policy import {name} --from artemis")
     for setting in out.each(file.settings):
-        _setting(setting, file, out)
+        _setting(setting, out)
 
 
 class _Reader:
@@ -108,7 +62,6 @@ class _Reader:
 
     def __init__(self) -> None:
         self.settings: list[Setting] = []
-        self.wildcards: dict[str, str] = {}
         self.includes: list[str] = []
         self._path: list[str] = []
         self._text: list[str] = []
@@ -134,10 +87,11 @@ class _Reader:
         inside = self._path[-1] if self._path else ""
         if inside == "address-setting":
             self.settings[-1].texts[name] = text
-        elif inside == "wildcard-addresses" and name.replace("-", "_") in Wildcards._fields:
-            if len(text) != 1:
-                raise self._refused(f"wildcard-addresses, {name}: {text[:40]!r} is no character; write one")
-            self.wildcards[name.replace("-", "_")] = text
+        elif inside == "wildcard-addresses" and text != _WILDCARDS.get(name, text):
+            raise self._refused(
+                f"wildcard-addresses, {name}: {text[:40]!r}; only the usual {_WILDCARDS[name]} is read: rewrite the "
+                f"matches, and take wildcard-addresses out"
+            )
 
     def _refuse(self, *_: object) -> None:
         raise self._refused("a document type or entity; write the file without")
@@ -158,13 +112,13 @@ def _broker_file(data: bytes) -> BrokerFile:
         raise ImportRefused(f"no address-setting in it, only xi:include of {names}; import that file", line=1)
     if not reader.settings:
         raise ImportRefused("no address-setting in it; name the broker.xml of an Artemis broker", line=1)
-    return BrokerFile(reader.settings, Wildcards(**reader.wildcards), reader.includes)
+    return BrokerFile(reader.settings, reader.includes)
 
 
-def _setting(setting: Setting, file: BrokerFile, out: Carried) -> None:
+def _setting(setting: Setting, out: Carried) -> None:
     match, texts = setting.match, setting.texts
     where = f"address-setting {match}"
-    selector = _selector(match, file.wildcards, where, out)
+    selector = _selector(match, where, out)
     if selector is None:
         return
     definition: dict[str, object] = {}
@@ -173,58 +127,35 @@ def _setting(setting: Setting, file: BrokerFile, out: Carried) -> None:
     if not definition and not texts.keys() & {_ADDRESS, _EXPIRY}:
         out.leave(where, "has no key about dead letters")
         return
-    _address(setting, file, definition, out)
+    _address(setting, definition, out)
     if definition:
-        named = match.replace(file.wildcards.any_words, "all").replace(file.wildcards.single_word, "any")
-        out.add(named, selector, definition)
+        out.add(match.replace(ANY_WORDS, "all").replace(ONE_WORD, "any"), selector, definition)
 
 
-def _address(setting: Setting, file: BrokerFile, definition: Mapping[str, object], out: Carried) -> None:
+def _address(setting: Setting, definition: Mapping[str, object], out: Carried) -> None:
     """Where its dead letters go, where that is another place than in Artemis, or is not made by itself."""
     where, text = f"address-setting {setting.match}", setting.texts.get(_ADDRESS)
     creates = setting.texts.get(_CREATES, "").lower()
     if text:
-        if (creates or file.inherited(setting, _CREATES).lower()) != "true":
+        if creates != "true":
             out.leave(f"{where}, {_ADDRESS}", f"its queue; dead letters go to exchange {text} with their own keys: "
-                      f"{_DECLARE}")  # fmt: skip
-    elif text is not None:
+                      f"unless a wider setting creates it, {_DECLARE}")  # fmt: skip
+    elif text is not None or definition.get("max-delivery-attempts", -1) != -1:
         kept = "parked (unroutable)" if creates == "false" else "kept in an auto-created DLQ"
-        out.leave(f"{where}, {_ADDRESS}", "is empty: Artemis would delete, also where a wider setting has an address; "
-                  f"here that address holds, and without one letters are {kept}; {_SAME}")  # fmt: skip
-    elif not file.inherited(setting, _ADDRESS):
-        _without_address(creates, definition, where, out)
+        what = "no dead-letter-address" if text is None else "an empty dead-letter-address"
+        out.leave(where, f"{what}: Artemis would delete; unless a wider setting has an address, letters are {kept}; "
+                  f"set discard: true to delete them too")  # fmt: skip
 
 
-def _without_address(creates: str, definition: Mapping[str, object], where: str, out: Carried) -> None:
-    """Artemis deletes then, whatever else is written."""
-    if creates == "false":
-        out.leave(where, "no dead-letter-address, and no queue is created: Artemis would delete; unless a wider "
-                  "setting has an address, letters are parked (unroutable); take auto-create-dead-letter-resources: "
-                  f"false out to keep them in an auto-created DLQ, or {_SAME}")  # fmt: skip
-    elif creates != "true" and definition.get("max-delivery-attempts", -1) != -1:
-        out.leave(where, "no dead-letter-address: Artemis would delete; letters are kept in an auto-created DLQ; "
-                  f"{_SAME}")  # fmt: skip
-
-
-def _selector(match: str, wildcards: Wildcards, where: str, out: Carried) -> dict[str, str] | None:
-    """An exact name stays as it is written; in patterns words are apart by dots, here and by default in Artemis.
-
-    None: ours cannot say the same, which the report tells.
-    """
-    if not wildcards.are_in(match):
+def _selector(match: str, where: str, out: Carried) -> dict[str, str] | None:
+    """An exact name stays as it is written. None: ours cannot say the same, which the report tells."""
+    if not {ANY_WORDS, ONE_WORD} & {*match}:
         return {"queue": match}
-    words, apart = wildcards.words_of(match), wildcards.apart_by(match)
-    if words is None:
-        out.leave(where, f"mixes a word with a wildcard; {_BY_HAND}")
+    words = match.split(DELIMITER)
+    if any({ANY_WORDS, ONE_WORD} & {*word} for word in words if word not in {ANY_WORDS, ONE_WORD}):
+        out.leave(where, "mixes a word with a wildcard; write pattern: with a regular expression by hand")
         return None
-    if any("." in word for word in words):
-        out.leave(where, f"has dots in its words, which are apart by {apart} there and by dots here; {_BY_HAND}")
-        return None
-    ours = ".".join(words)
-    if apart != "." and len(words) > 1:
-        out.leave(where, f"names queues whose words are apart by dots ({ours}); for queues whose words are apart by "
-                  f"{apart} {_BY_HAND}")  # fmt: skip
-    return {"match": ours}
+    return {"match": match}
 
 
 def _key(key: str, text: str, definition: dict[str, object], where: str, out: Carried) -> None:

@@ -21,7 +21,7 @@ from dlx_router.config.findings import (
 )
 from dlx_router.config.language import keys, values
 from dlx_router.config.language.keys import match
-from dlx_router.config.language.queue_selectors import SELECTORS, pattern, queue
+from dlx_router.config.language.queue_selectors import chosen, pattern, queue
 from dlx_router.config.language.shape import Field, Shape
 from dlx_router.config.language.values import rejected, takes, unexpected
 from dlx_router.config.language.yaml_tree import Items, Node, Pairs
@@ -129,7 +129,7 @@ def read(node: Node, report: Report) -> Attachment | None:
     if fields is None:
         return None
     written = {key.text for key, _ in node.pairs} if isinstance(node, Pairs) else set()
-    selector = _selector(fields, written, node, report)
+    selector = chosen(fields, node, "an attachment", report)
     mode = fields["mode"].value if "mode" in fields else INBOX
     forward: Target | None = fields["forward-to"].value if "forward-to" in fields else None
     if mode == RELAY and "forward-to" not in written:
@@ -148,20 +148,6 @@ def read(node: Node, report: Report) -> Attachment | None:
         accepts_limit="accept-delivery-limit" in fields and bool(fields["accept-delivery-limit"].value),
         dead_letter_exchanges=fields["dead-letter-exchanges"].value if "dead-letter-exchanges" in fields else None,
     )
-
-
-def _selector(fields: dict[str, Field], written: set[str], node: Node, report: Report) -> Selector | None:
-    chosen = [kind for kind in SELECTORS if kind in written]
-    if not chosen:
-        report.error(MISSING_KEY, node.line, "an attachment without a queue; write queue: and its name")
-        return None
-    if len(chosen) > 1:
-        kinds = " and ".join(chosen)
-        report.error(
-            MISSING_KEY, node.line, f"an attachment has one of queue:, match: or pattern:; this one has {kinds}"
-        )
-        return None
-    return fields[chosen[0]].value if chosen[0] in fields else None
 
 
 def _check_target(forward: Target | None, selector: Selector, fields: dict[str, Field], report: Report) -> None:

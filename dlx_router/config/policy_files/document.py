@@ -1,12 +1,12 @@
 """One policy file: its tree → policies and attachments, with every error in the report."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from dlx_router.config.findings import BAD_VALUE, MISSING_KEY, VERSION, Report
 from dlx_router.config.language import values
 from dlx_router.config.language.keys import DEFINITION, FOREIGN, match, overlay_reason
-from dlx_router.config.language.queue_selectors import SELECTORS, pattern, queue
+from dlx_router.config.language.queue_selectors import SELECTORS, chosen, pattern, queue
 from dlx_router.config.language.shape import Field, Shape, raw, rejected
 from dlx_router.config.language.values import Rejected, unexpected
 from dlx_router.config.language.yaml_tree import Items, Node, Pairs, Scalar, described
@@ -14,7 +14,7 @@ from dlx_router.config.policy_files import attachments as attachments_of
 from dlx_router.config.policy_files import delayed_exchanges as delayed_of
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
-from dlx_router.core.policy import Policy, Selector, Setting, Source
+from dlx_router.core.policy import Policy, Setting, Source
 
 SUPPORTED_VERSION: Final = 1
 MAX_PRIORITY: Final = 2**31 - 1
@@ -106,7 +106,7 @@ def _policy(node: Node, report: Report) -> Policy | None:
     written = {key.text for key, _ in node.pairs} if isinstance(node, Pairs) else set()
     if "name" not in written:
         report.error(MISSING_KEY, node.line, "a policy without a name; write name: and a word that no other policy has")
-    selector = _selector(fields, written, node.line, report)
+    selector = chosen(fields, node, "a policy", report)
     name: str = fields["name"].value if "name" in fields else ""
     definition, on = _definition(fields.get("definition"), name, report)
     if selector is None or not name:
@@ -117,15 +117,6 @@ def _policy(node: Node, report: Report) -> Policy | None:
         if key in fields
     }
     return Policy(name, selector, Source(name, report.file, node.line), definition=definition, on=on, **given)
-
-
-def _selector(fields: Mapping[str, Field], written: set[str], line: int, report: Report) -> Selector | None:
-    chosen = [kind for kind in SELECTORS if kind in written]
-    if len(chosen) != 1:
-        kinds = "none" if not chosen else " and ".join(chosen)
-        report.error(MISSING_KEY, line, f"a policy has exactly one of queue:, match: or pattern:; this one has {kinds}")
-        return None
-    return fields[chosen[0]].value if chosen[0] in fields else None
 
 
 def _settings(node: Node, shape: Shape, policy: str, report: Report) -> dict[str, Setting]:

@@ -49,12 +49,6 @@ def test_what_another_policy_overrides_changes_no_queue(tmp_path: Path) -> None:
     assert changes.queues == ()
 
 
-def test_a_default_that_is_written_down_changes_a_policy_and_no_queue(tmp_path: Path) -> None:
-    changes = diff(tmp_path, [BASE], [BASE.replace("1s", "1s, max-redrives: 3")], ["mails"])
-    assert rows_of(changes.policies[0].keys) == [("max-redrives", "", "3")]
-    assert (changes.queues, changes.is_equal) == ((), False)
-
-
 def test_new_and_gone_policies_are_told_whole(tmp_path: Path) -> None:
     changes = diff(tmp_path, [BASE], [ORDERS])
     assert [(policy.name, policy.change) for policy in changes.policies] == [("all", "removed"), ("orders", "added")]
@@ -66,13 +60,6 @@ def test_new_and_gone_policies_are_told_whole(tmp_path: Path) -> None:
     (orders,) = changes.queues
     assert (orders.was, orders.now) == (("all",), ("orders",))
     assert ("max-delivery-attempts", "3", "10") in rows_of(orders.keys)
-
-
-def test_a_queue_that_no_policy_held_for_is_told_by_what_is_set(tmp_path: Path) -> None:
-    other = "{name: other, queue: other, definition: {discard: true}}"
-    changes = diff(tmp_path, [other], [other, ORDERS])
-    (orders,) = changes.queues
-    assert (orders.queue, orders.was, rows_of(orders.keys)) == ("orders", (), [("max-redrives", "", "5")])
 
 
 def test_what_holds_for_a_reason_only_is_told_with_it(tmp_path: Path) -> None:
@@ -130,12 +117,6 @@ def test_attachments_are_compared(tmp_path: Path) -> None:
 def test_policies_of_another_vhost_are_no_difference(tmp_path: Path, vhost: str, *, is_equal: bool) -> None:
     other = ORDERS.replace("name: orders", "name: orders, vhost: shop")
     assert diff(tmp_path, [BASE], [BASE, other], vhost=vhost).is_equal is is_equal
-
-
-def test_a_pattern_finds_its_queues(tmp_path: Path) -> None:
-    pattern = "{name: p, pattern: '^a[0-9]+$', definition: {discard: true}}"
-    changes = diff(tmp_path, [BASE], [BASE, pattern], ["a17", "ab"])
-    assert [queue.queue for queue in changes.queues] == ["a17"]
 
 
 def test_too_many_queues_are_counted_and_not_looked_at(tmp_path: Path) -> None:

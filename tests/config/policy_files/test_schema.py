@@ -12,6 +12,7 @@ from dlx_router.config.language import yaml_tree
 from dlx_router.config.language.keys import DEFINITION
 from dlx_router.config.language.yaml_tree import Items, Node, Pairs
 from dlx_router.config.policy_files import json_schema
+from tools.pages import reference
 
 ROOT: Final = Path(__file__).parents[3]
 SHIPPED: Final = sorted(path for path in (ROOT / "policies").glob("*.yaml") if not path.name.endswith(".test.yaml"))
@@ -129,3 +130,7 @@ def test_the_definition_has_every_key_of_an_overlay_and_the_overlays() -> None:
     assert all("description" in entry for entry in definitions["policy"]["properties"].values())
     assert all("description" in entry for entry in definitions["attachment"]["properties"].values())
     assert all("description" in entry for entry in definitions["delayed"]["properties"].values())
+
+
+def test_the_page_of_the_policy_language_is_that_of_the_code() -> None:
+    assert (ROOT / "docs" / "policies.md").read_text(encoding="utf-8") == reference.policies(), "run `make pages`"
