@@ -171,7 +171,7 @@ def _report(scene: Scene) -> None:
     _groups(scene, data)
     verdicts = {queue.queue: part.verdict for queue in data.advice for part in queue.parts}
     known = {
-        "orders.new": "never", "media.resize": "never", "stock.reserve": "held", "payments.charge": "keep",
+        "orders.new": "never", "media.resize": "never", "stock.reserve": "keep", "payments.charge": "keep",
         "search.index": "keep",
     }  # fmt: skip
     if len(scene.truth.fates) < ENOUGH:
