@@ -122,7 +122,7 @@ def ago(ms: object, now_ms: int | None = None) -> Markup:
 
 
 def pretty(document: object) -> str:
-    """A JSON document in lines, as far as it can be shown so: a router of before sends it however deep it is."""
+    """A JSON document in lines."""
     return in_lines(document)
 
 

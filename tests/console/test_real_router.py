@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -43,34 +42,6 @@ def test_every_page_answers_and_says_what_the_router_knows(desk: Desk) -> None:
     assert "cannot be understood" in wrong.text
 
 
-@pytest.mark.usefixtures("newest")
-def test_a_note_is_kept_by_the_form_and_shown_with_who_and_when(desk: Desk) -> None:
-    desk.kill("noted.orders", 1)
-    letter = desk.rows("/letters", queue="noted.orders")[0]["id"]
-    page, text = f"/letters/{letter}", "asked <b>Ann</b>\r\nshe mends it"
-    kept = desk.send(page, f"{page}/comment", queue="noted.orders", text=text)
-    assert kept.status_code == 303, kept.text
-    shown = desk.web.get(kept.headers["location"]).text
-    assert shown.count("asked &lt;b&gt;Ann&lt;/b&gt;") == 2, "beside the letter, and in its journey"
-    assert '<p class="muted">olga, <time' in shown
-    assert "max-delivery-attempts: 1, <span" in shown
-    assert len(desk.rows("/letters", q="mends", queue="noted.orders")) == 1
-    assert "letter.comment" in desk.web.get("/audit").text
-    refused = desk.web.post(f"{page}/comment", data={"text": "x", "queue": "noted.orders"})
-    assert (refused.status_code, "x</p>" in desk.web.get(page).text) == (403, False)
-
-
-@pytest.mark.usefixtures("newest")
-def test_letters_are_looked_for_by_a_time_as_people_write_it(desk: Desk) -> None:
-    desk.kill("times.orders", 2)
-    now = datetime.now(UTC)
-    for since, count in ((now - timedelta(hours=1), 2), (now + timedelta(hours=1), 0)):
-        moment = f"{since:%Y-%m-%dT%H:%M:%S}"
-        assert len(desk.rows("/letters", queue="times.orders", since_ms=moment)) == count
-        page = desk.web.get("/letters", params={"since_ms": str(int(since.timestamp() * 1000))}).text
-        assert (f'value="{moment}"' in page, f"--since {moment}Z" in page) == (True, True)
-
-
 def test_a_filtered_redrive_from_the_form_to_the_letters(desk: Desk) -> None:
     desk.kill("flow.orders", 6)
     form = {
@@ -92,22 +63,6 @@ def test_a_filtered_redrive_from_the_form_to_the_letters(desk: Desk) -> None:
     eventually(lambda: desk.amqp.depth("flow.orders") == 3 or None, 20)
     eventually(lambda: 'good">done<' in desk.web.get(begun.headers["location"]).text or None, 20)
     assert desk.amqp.depth("DLQ.flow.orders") == 3
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_redrive_means_the_queue_whose_name_ends_with_a_space_and_no_other(desk: Desk) -> None:
-    desk.kill("blank.orders", 1)
-    desk.kill("blank.orders ", 2)
-    page = desk.web.get("/redrive", params={"queue": "DLQ.blank.orders ", "vhost": desk.vhost.name}).text
-    assert 'name="queue" value="DLQ.blank.orders "' in page
-    form = {"queue": "DLQ.blank.orders ", "vhost": desk.vhost.name, "kind": "discard"}
-    counted = desk.send("/redrive", "/redrive", **form).headers["location"]
-    eventually(lambda: "Type <strong>2</strong>" in desk.web.get(counted).text or None, 20, every=0.2)
-    begun = desk.send(counted, counted.replace("?", "/start?"), letters="2", rate="0")
-    assert begun.status_code == 303, begun.text
-    eventually(lambda: desk.amqp.depth("DLQ.blank.orders ") == 0 or None, 20)
-    assert desk.amqp.depth("DLQ.blank.orders") == 1
-    assert [row["queue"] for row in desk.rows("/tasks", queue="DLQ.blank.orders ")] == ["DLQ.blank.orders "] * 2
 
 
 def test_one_letter_goes_back_by_one_button_and_another_one_changed(desk: Desk) -> None:
@@ -154,17 +109,6 @@ def test_a_group_is_decided_about_and_the_audit_says_who_did_it(desk: Desk) -> N
     assert "'=fixed" in desk.web.get("/groups?format=csv").text
     audit = eventually(lambda: page_with(desk, "/audit", "group.set"), 20)
     assert "olga" in audit
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_page_takes_little_time(desk: Desk) -> None:
-    desk.kill("fast.orders", 2)
-    took = []
-    for _ in range(20):
-        began = time.perf_counter()
-        assert desk.web.get("/letters").status_code == 200
-        took.append(time.perf_counter() - began)
-    assert sorted(took)[len(took) // 2] < 10, took
 
 
 def counted(desk: Desk, queue: str, letters: int) -> str:

@@ -22,7 +22,7 @@ P95_S: Final = 0.150
 PAGES_A_SECOND: Final = 10
 ROUTED: Final = 30_000
 ROUNDS: Final = 9
-SHARE: Final = 0.97
+SHARE: Final = 0.85
 
 
 def web(desk: Desk) -> httpx.Client:
@@ -52,7 +52,6 @@ def test_a_page_takes_150_ms_at_most_with_a_million_letters(desk: Desk) -> None:
     eventually(lambda: sum(map(count, desk.get("/queues")[1]["failed"])) >= LETTERS, 900, every=1)
     took: dict[str, list[float]] = {}
     with web(desk) as client:
-        client.get("/")  # starts the process
         for _ in range(TIMES):
             for path in paths(desk):
                 began = time.perf_counter()

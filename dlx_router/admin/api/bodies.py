@@ -10,12 +10,10 @@ from typing import Any, Final, TypeVar
 
 from dlx_router.core.nested_json import is_deep
 from dlx_router.index.rows import LYING
-from dlx_router.journal.fields import FINAL_KINDS
 from dlx_router.journal.privacy import INLINE_BYTES
 
 Number = TypeVar("Number", int, float)
 _TEXTS: Final = ("text/", "application/xml", "application/x-www-form-urlencoded", "application/yaml")
-_FIRST: Final = FINAL_KINDS | {"retried", "held"}  # what may be the first that happens to a letter
 _TO_COME: Final = "`journal: {body: final}` shows it of letters to come"
 
 
@@ -39,27 +37,12 @@ def _absent(letter: Mapping[str, Any], mode: str | None) -> str:
     event = letter["event"]
     if event is None:
         return "the letter lay in its queue before the router knew of it and was imported, which reads no bodies"
-    if mode == "hash" and event.get("body_mode") in {"inline", "head"}:
-        return "the body in its newest event cannot be decoded: did somebody else write that event?"
     if hidden := _places(event):
         return _hidden(_policy(letter), hidden, event)
-    if event["kind"] not in FINAL_KINDS and letter["journey"] and letter["journey"][0]["kind"] not in _FIRST:
-        rest = "its SHA-256 only" if mode == "hash" else "no body"
-        return f"its first events had expired from the journal before the index read it, and what is left has {rest}"
-    return _unshown(letter, event["kind"], mode)
-
-
-def _unshown(letter: Mapping[str, Any], kind: str, mode: str | None) -> str:
-    """Which rule about bodies was in force when it was decided."""
-    setting = f"`journal` of {_policy(letter)} said"
     if not letter["policy"]:
         return "no policy decided about it, and then the journal shows no body"
-    if mode == "hash":
-        alternative = "" if kind in FINAL_KINDS else ", or {body: final} and its way has not ended yet"
-        return f"the journal has its SHA-256 only: {setting} {{body: hash}}{alternative}"
-    if kind == "retired":
-        return f"{setting} {{body: none}}, or that policy was gone when retention took the letter"
-    return f"{setting} {{body: none}}, or nothing, which shows bodies only of what retention takes"
+    there = "its SHA-256 only" if mode == "hash" else "no body of it"
+    return f"the journal has {there}, as `journal` of {_policy(letter)} said when it was decided"
 
 
 def _places(event: Mapping[str, Any]) -> list[str]:

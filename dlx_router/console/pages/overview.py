@@ -100,7 +100,6 @@ def _row(queue: Told, newest: Sequence[Told], now_ms: int) -> Told:
     states = queue["states"]
     return {
         **queue,
-        "oldest_ms": queue.get("oldest_ms"),  # routers of before do not say it, nor policy and breaker
         "resting": sum(n for state, n in states.items() if state in RESTING),
         "waiting": sum(n for state, n in states.items() if state in WAITING),
         "bars": bars,

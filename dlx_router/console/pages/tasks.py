@@ -37,7 +37,7 @@ async def tasks(asked: Asked) -> Response:
     vhost = asked.query("vhost") or next(iter(vhosts), "/")
     cursor = asked.query("cursor")
     answer = await asked.get("/tasks", vhost=vhost, queue=asked.query("queue"), cursor=cursor)
-    entries, following = answer["tasks"], answer.get("next")  # a router of before sends all at once
+    entries, following = answer["tasks"], answer["next"]
     order = order_of(asked.query("sort"), VALUES, "")
     entries = arranged(entries, VALUES, order) if order.name else entries
     listed = asked.listing("tasks", COLUMNS, [_row(entry) for entry in entries])
