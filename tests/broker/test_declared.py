@@ -118,7 +118,3 @@ def test_exchanges_of_another_type_and_bindings_beside_ours_are_found() -> None:
 def test_what_the_broker_says_of_a_declaration_is_understood(said: str, read: tuple[str, object]) -> None:
     text = f"declaring: PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q' in vhost '/': {said}"
     assert refused(text) == read
-
-
-def test_other_refusals_tell_of_no_argument() -> None:
-    assert refused("ACCESS_REFUSED - configure access to queue 'q' refused") is None

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from dlx_router.broker.large_reads import LOOK_S, MANY_BYTES, REST_S, LargeReads
+from dlx_router.broker.large_reads import LOOK_S, MANY_BYTES, LargeReads
 
 
 class Socket:
@@ -22,18 +22,6 @@ class Socket:
             raise OSError
         assert (level, option) == (socket.SOL_SOCKET, socket.SO_RCVLOWAT)
         self.asked.append(value)
-
-
-class Gone(Socket):
-    """Was closed by its loop, as TLS does it before anybody is told."""
-
-    def setsockopt(self, level: int, option: int, value: int) -> None:
-        if self.asked:
-            raise ValueError("negative file descriptor")
-        super().setsockopt(level, option, value)
-
-    def fileno(self) -> int:
-        return -1
 
 
 class Filled(Socket):
@@ -132,32 +120,6 @@ def test_only_what_waited_in_vain_is_left_alone(here: int, *, asked_again: bool)
     sock.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="nothing is asked there")
-def test_who_is_late_by_a_turn_goes_on() -> None:
-    sock = Filled(MANY_BYTES)
-    reads, timers = _reads(sock)
-    reads.came(MANY_BYTES, timers.now)
-    for _ in range(20):
-        timers.goes_on(LOOK_S * 1.1)
-        reads.came(MANY_BYTES, timers.now)
-    assert sock.asked == [MANY_BYTES]
-    sock.close()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="nothing is asked there")
-@pytest.mark.parametrize(("large_reads", "times"), [(40, 20), (2, 5)])
-def test_who_was_brought_much_rests_for_a_moment_only(large_reads: int, times: int) -> None:
-    """A broker on a busy machine pours and pauses: short, but with much in between."""
-    sock = Filled(1500)
-    reads, timers = _reads(sock)
-    for _ in range(20):
-        for _ in range(large_reads):
-            reads.came(MANY_BYTES, timers.now)
-        timers.goes_on(3 * LOOK_S + REST_S[0] * 2)
-    assert sock.asked.count(MANY_BYTES) == times
-    sock.close()
-
-
 def test_a_socket_that_is_closed_or_has_no_such_option_is_not_asked_again() -> None:
     reads, timers = _reads(Socket(is_closed=True))
     reads.came(MANY_BYTES, timers.now)
@@ -203,13 +165,3 @@ async def test_what_comes_last_is_read_within_a_moment() -> None:
     assert any(is_on for _, is_on in seen)
     writer.close()
     listening.close()
-
-
-def test_a_socket_that_was_closed_unseen_ends_it_without_an_error() -> None:
-    """With TLS a reset closes the socket before `connection_lost`; a look may fall between."""
-    sock = Gone()
-    reads, timers = _reads(sock)
-    reads.came(MANY_BYTES, timers.now)
-    assert reads.is_on
-    timers.goes_on(1)
-    assert (reads.is_on, sock.asked) == (False, [MANY_BYTES])

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from dlx_router.broker.management import SHORT_S, Management, ManagementError
-from dlx_router.config.environment.broker_url import management_url
 
 
 class Api(ThreadingHTTPServer):
@@ -118,25 +116,3 @@ async def test_a_refusal_is_an_answer(api: Api) -> None:
     await management.close()
     refusing.shutdown()
     refusing.server_close()
-
-
-@pytest.mark.parametrize(
-    "good", ["http://u:p@a:15672,b:15672", "https://u:p@a,[::1]:15671/base", "http://a:1,b:2,c:3/api/"]
-)
-def test_several_hosts_are_a_good_url(good: str) -> None:
-    assert management_url(good) == good
-
-
-@pytest.mark.parametrize("bad", ["http://u:p@a:15672,", "http://u:p@a,b:0", "http://u:p@a:x,b", "http://u:hush@,a"])
-def test_a_host_that_is_none_is_told_without_the_password(bad: str) -> None:
-    with pytest.raises(ValueError, match="15672") as caught:
-        management_url(bad)
-    assert "hush" not in str(caught.value)
-
-
-async def test_by_http_no_authority_is_read_and_by_https_all_are() -> None:
-    management = Management("http://u:hunter2@127.0.0.1:9")
-    plain, verified = (management._connected(secure=secure)._transport._pool._ssl_context for secure in (False, True))  # type: ignore[attr-defined]  # of httpx
-    assert (plain.verify_mode, plain.cert_store_stats()["x509_ca"]) == (ssl.CERT_REQUIRED, 0)
-    assert (verified.verify_mode, verified.cert_store_stats()["x509_ca"] > 0) == (ssl.CERT_REQUIRED, True)
-    await management.close()

@@ -110,12 +110,6 @@ async def test_a_queue_that_is_deleted_between_two_pages_hides_no_other() -> Non
     assert {*seen} >= queues.stayed
 
 
-async def test_who_has_one_page_of_queues_is_asked_once() -> None:
-    queues = Queues(MANY[:PAGE])
-    assert await names_of(queues) == MANY[:PAGE]
-    assert len(queues.asked) == 1
-
-
 async def test_where_too_many_came_to_be_asked_one_by_one_that_is_said() -> None:
     made = [f"a{number:04}" for number in range(MOST_MISSED + 1)]
     with pytest.raises(ManagementError, match="501 queues came or moved while they were listed"):

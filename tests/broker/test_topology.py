@@ -1,7 +1,6 @@
 """What the router owns is there before it is used, and nothing that exists is changed."""
 
 import asyncio
-import gc
 from collections import Counter
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
@@ -14,17 +13,15 @@ from dlx_router.broker.control import Control, Lost
 from dlx_router.broker.topology import (
     Forbidden,
     QueueExclusive,
-    QueueMissing,
     Topology,
     TopologyError,
     TopologyMissing,
 )
-from dlx_router.core.names import Names, return_key
+from dlx_router.core.names import return_key
 from tests.broker.scene import NAMES, arguments, bindings, topology, user
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.vhost import Vhost
-from tools import brokers
 
 RESCUED = {
     "x-queue-type": "quorum",
@@ -79,12 +76,6 @@ async def test_a_queue_that_exists_keeps_its_arguments(here: Topology, vhost: Vh
     assert bindings(vhost, NAMES.inbox) == {(NAMES.inbox, ""), (NAMES.declared, "")}
 
 
-async def test_two_routers_that_start_together_declare_once(vhost: Vhost) -> None:
-    both = [topology(vhost) for _ in range(4)]
-    await asyncio.gather(*(router.ensure_core() for router in both))
-    await asyncio.gather(*(router.close() for router in both))
-
-
 async def test_a_letter_in_a_rung_comes_out_at_release_when_its_time_is_over(
     here: Topology, vhost: Vhost, amqp: Client
 ) -> None:
@@ -112,13 +103,6 @@ async def test_the_way_back_leads_to_exactly_the_queue_whatever_its_name(
     amqp.publish("back", key="first.key", exchange=NAMES.return_, headers={"BCC": [return_key(queue)]})
     assert amqp.take(queue).routing_key == "first.key"
     assert amqp.depth("other") == 0
-
-
-async def test_a_missing_queue_gets_no_way_back(here: Topology) -> None:
-    await here.ensure_core()
-    with pytest.raises(QueueMissing, match=r"'gone'.*no queue.*declare it"):
-        await here.ensure_return_binding("gone")
-    assert not await here.queue_exists("gone")
 
 
 async def test_a_queue_of_one_connection_only_is_said_to_be_so(here: Topology, amqp: Client) -> None:
@@ -160,14 +144,6 @@ async def test_a_queue_that_does_not_exist_is_told_from_one_that_cannot_be_looke
     assert seen.counts == {"full": (1, 0)}
     assert seen.missing == {"missing", "gone"}
     assert await here.queue_counts([]) == ({}, frozenset())
-
-
-async def test_exchanges_are_looked_at_without_a_trace(here: Topology, amqp: Client) -> None:
-    amqp.exchange("some exchange", "headers")
-    assert await here.exchange_exists("some exchange")
-    assert await here.exchange_exists("")
-    assert not await here.exchange_exists("gone")
-    assert not await here.exchange_exists("gone")
 
 
 @pytest.mark.parametrize(("kind", "type_"), [("quorum", "quorum"), ("classic", "classic")])
@@ -213,21 +189,6 @@ async def test_declare_never_names_all_that_is_missing_and_declares_nothing(neve
     assert vhost.queues() == []
 
 
-async def test_declare_never_is_content_with_what_others_declared(
-    never: Topology, here: Topology, amqp: Client
-) -> None:
-    amqp.queue("work")
-    await here.ensure_core()
-    await here.ensure_rung(5000)
-    await never.ensure_core()
-    await never.ensure_rung(5000)
-    with pytest.raises(TopologyMissing, match=r"dlx-router\.delay\.6000.*x-message-ttl"):
-        await never.ensure_rung(6000)
-    with pytest.raises(TopologyMissing, match=r"queue DLQ\.a: durable"):
-        await never.ensure_dead_letter_queue("DLQ.a", "quorum", None)
-    assert await never.ensure_return_binding("work") is False
-
-
 async def test_a_missing_right_is_named(vhost: Vhost) -> None:
     name, password = user(vhost, "reader", read=".*")
     here = topology(vhost, user=name, password=password)
@@ -236,21 +197,6 @@ async def test_a_missing_right_is_named(vhost: Vhost) -> None:
             await here.ensure_core()
     finally:
         await here.close()
-
-
-@pytest.mark.usefixtures("newest")
-async def test_a_wrong_password_is_an_error_without_the_password(vhost: Vhost) -> None:
-    here = topology(vhost, user="guest", password="hunter2")
-    with pytest.raises(TopologyError) as caught:
-        await here.connect()
-    assert "hunter2" not in f"{caught.value!r} {caught.value}"
-    assert vhost.name in str(caught.value)
-
-
-async def test_a_broker_that_is_not_there_is_an_error_that_says_where() -> None:
-    here = Topology(Host("127.0.0.1", brokers.free_port()), Login("u", "hunter2", "v"), None, Names())
-    with pytest.raises(TopologyError, match=r"vhost 'v' on 127\.0\.0\.1:\d+.*tried again"):
-        await here.ensure_core()
 
 
 async def test_after_a_lost_connection_the_next_look_connects_again(here: Topology, vhost: Vhost) -> None:
@@ -323,34 +269,3 @@ async def test_an_exchange_that_would_not_bring_everything_cannot_be_delayed(
     amqp.channel.exchange_declare("theirs", kind, durable=durable)
     with pytest.raises(TopologyError, match=r"exchange 'theirs'.*inequivalent arg"):
         await here.ensure_delayed("theirs")
-
-
-async def test_who_may_not_declare_is_told_how_to_delay(never: Topology, amqp: Client) -> None:
-    with pytest.raises(TopologyMissing) as raised:
-        await never.ensure_delayed("orders.delayed")
-    queue, exchange, binding = raised.value.definitions
-    assert queue.startswith("queue dlx-router.delayed.orders.delayed: durable")
-    assert exchange == "exchange orders.delayed: fanout, durable"
-    assert "routing key '#'" in binding
-    amqp.bind(amqp.queue(NAMES.delayed("orders.delayed")), amqp.exchange("orders.delayed", "fanout"), "#")
-    await never.ensure_delayed("orders.delayed")
-
-
-@pytest.mark.usefixtures("newest")
-async def test_a_look_leaves_nothing_in_memory(here: Topology) -> None:
-    """Each channel that aio-pika opened stayed with its task and callbacks, as long as the connection."""
-
-    def kept() -> int:
-        gc.collect()
-        return sum(
-            str(type(item)).startswith(("<class 'aio_pika", "<class 'aiormq", "<class '_asyncio"))
-            for item in gc.get_objects()
-        )
-
-    assert not await here.queue_exists("absent")
-    await here.exchange_exists("amq.direct")
-    before = kept()
-    for _ in range(50):
-        assert not await here.queue_exists("absent")
-        assert await here.exchange_exists("amq.direct")
-    assert kept() - before < 50

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.policies import Rule, effective, harmful
-from tests.broker.scene import NAMES, topology, user
+from tests.broker.scene import NAMES, topology
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.vhost import Vhost
@@ -36,11 +36,6 @@ def operator_policy(vhost: Vhost, name: str, pattern: str, definition: dict[str,
 
 
 @pytest.mark.usefixtures("core")
-async def test_own_queues_without_policies_are_safe(management: Management, vhost: Vhost) -> None:
-    assert await management.check_own_queues(vhost.name, NAMES) == []
-
-
-@pytest.mark.usefixtures("core")
 async def test_a_catch_all_policy_is_found_on_every_own_queue_at_once(management: Management, vhost: Vhost) -> None:
     vhost.policy("everything", ".*", {"max-length": 5})
     problems = await management.check_own_queues(vhost.name, NAMES)
@@ -49,18 +44,6 @@ async def test_a_catch_all_policy_is_found_on_every_own_queue_at_once(management
         (queue, "everything", ("max-length",)) for queue in own
     }
     assert "policy 'everything' sets max-length on queue 'dlx-router." in str(problems[0])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("core")
-async def test_an_operator_policy_is_found_at_once(management: Management, vhost: Vhost) -> None:
-    operator_policy(vhost, "limits", "parking$", {"message-ttl": 60000, "max-length": 9})
-    problems = await management.check_own_queues(vhost.name, NAMES)
-    assert [(problem.name, problem.policy, problem.keys) for problem in problems] == [
-        (NAMES.parking, "limits", ("max-length", "message-ttl"))
-    ]
-    assert "operator policy 'limits' sets max-length" in str(problems[0])
-    assert "set_operator_policy" in str(problems[0])
 
 
 def exchange_policy(vhost: Vhost, apply_to: str, priority: int, **definition: str) -> None:
@@ -131,27 +114,6 @@ async def test_a_policy_for_other_queues_is_none_of_our_business(
     assert await management.check_own_queues(vhost.name, NAMES) == []
 
 
-async def test_the_timestamp_of_the_first_message_is_told_where_the_broker_has_it(
-    management: Management, vhost: Vhost, amqp: Client
-) -> None:
-    amqp.queue("DLQ.classic")
-    amqp.queue("DLQ.quorum", "quorum")
-    amqp.queue("DLQ.plain")
-    amqp.queue("other")
-    for stamp in (1_700_000_000, 1_700_000_060):
-        amqp.publish("x", key="DLQ.classic", timestamp=stamp)
-        amqp.publish("x", key="DLQ.quorum", timestamp=stamp)
-    amqp.publish("x", key="DLQ.plain")
-    expected = {"DLQ.classic": 1_700_000_000.0, "DLQ.quorum": None, "DLQ.plain": None}
-
-    async def told() -> bool:
-        return await management.head_timestamps(vhost.name, r"^DLQ\.") == expected
-
-    async with asyncio.timeout(60):
-        while not await told():  # noqa: ASYNC110 - the broker counts when it likes
-            await asyncio.sleep(0.2)
-
-
 class _Elsewhere(BaseHTTPRequestHandler):
     """Answers with something else, as a proxy's page might."""
 
@@ -174,17 +136,6 @@ async def test_an_answer_that_is_no_list_of_queues_is_an_error() -> None:
         await client.close()
         server.shutdown()
         thread.join()
-
-
-@pytest.mark.usefixtures("core")
-async def test_a_user_who_may_only_monitor_sees_enough(vhost: Vhost) -> None:
-    name, password = user(vhost, "watcher", tags="monitoring")
-    vhost.policy("everything", ".*", {"max-length": 5})
-    parts = urlsplit(vhost.management_url)
-    client = Management(f"http://{name}:{quote(password, safe='')}@{parts.hostname}:{parts.port}")
-    assert len(await client.check_own_queues(vhost.name, NAMES)) == 7
-    assert vhost.name in await client.vhosts()
-    await client.close()
 
 
 @pytest.mark.usefixtures("newest")

@@ -92,11 +92,6 @@ def test_a_copy_of_record_and_x_death_that_did_not_die_has_failed_no_time() -> N
     assert attempts((death(times=3),), copied, belongs=False, native=False) == 0
 
 
-def test_a_copied_record_without_deaths_changes_nothing() -> None:
-    assert attempts((death(),), record(deaths=()), belongs=False) == 1
-    assert arrived((), record(), belongs=False).reason == "unknown"
-
-
 @pytest.mark.parametrize("version", ["3.10", "4"])
 def test_a_letter_gets_exactly_as_many_deliveries_as_the_policy_says(version: str) -> None:
     world, policy = World(), effective(max_delivery_attempts=5)
@@ -186,27 +181,10 @@ def test_a_redrive_starts_the_time_of_a_letter_anew_and_the_deaths_that_follow_d
     assert arrived((death(),), sent, rests=True).since_ms == 0, "it has not died since"
 
 
-def test_redrives_without_limit_are_never_exhausted() -> None:
-    for limit, cause in ((-1, "attempts_spent"), (0, "redrive_exhausted")):
-        policy = effective(max_delivery_attempts=1, max_redrives=limit)
-        assert decide(arrived((AGAIN,), record(state="dead", redrives=70)), policy, NOW, 0.0).cause == cause
-
-
-def test_a_first_death_is_no_exhausted_redrive_even_where_none_is_allowed() -> None:
-    assert (
-        decide(arrived((death(),)), effective(max_delivery_attempts=1, max_redrives=0), NOW, 0.0).cause
-        == "attempts_spent"
-    )
-
-
 def test_a_letter_that_never_died_is_of_unknown_origin_and_nothing_is_invented() -> None:
     letter = arrived((), source="legacy.failed", exchange="", native=False)
     assert (letter.reason, letter.failed_queue, letter.history, letter.first) == ("unknown", "legacy.failed", (), None)
     assert (letter.first_death_ms, letter.last_death_ms) == (NOW, NOW)
-
-
-def test_a_letter_that_waits_in_our_queues_only_is_of_unknown_origin() -> None:
-    assert arrived((death("dlx-router.delay.1000", "expired"),)).reason == "unknown"
 
 
 # What is carried, what is cleaned
@@ -240,11 +218,6 @@ def test_our_exchanges_never_stay_in_an_entry() -> None:
     stranger = death("elsewhere", exchange="dlx-router.return")
     assert [entry.exchange for entry in arrived((stranger,), record()).history] == ["", "shop"]
     assert arrived((back,)).history == (back._replace(exchange=""),)
-
-
-def test_the_newest_exchange_of_the_queue_is_the_one_by_which_it_came() -> None:
-    known = record(deaths=(death(exchange="new"), death(reason="maxlen", exchange="old")))
-    assert arrived((death(reason="expired", exchange="dlx-router.return"),), known).history[0].exchange == "new"
 
 
 SAID = First("work", "shop", (), "rejected")
@@ -284,10 +257,6 @@ def test_the_first_origin_is_carried_and_learnt_late_where_the_record_has_none()
     assert arrived((AGAIN,), record(first=origin)).first == origin
     late = arrived((death(),), record(first=None, deaths=(), state="dead")).first
     assert late == First("work", "shop", ("order.created",), "rejected")
-
-
-def test_the_first_death_is_timed_by_the_broker() -> None:
-    assert arrived((death("b", time_s=9), death(time_s=5))).first_death_ms == 5000
 
 
 clean = histories.map(lambda all_: tuple(entry._replace(exchange="x") for entry in all_ if not is_own(entry.queue)))
@@ -370,13 +339,6 @@ def test_the_id_is_32_hex_digits_and_the_same_after_a_crash() -> None:
     assert len(bytes.fromhex(letter_id(*PARTS))) == 16
 
 
-@pytest.mark.parametrize("at", range(7))
-def test_every_part_makes_another_id(at: int) -> None:
-    other: list[str | bytes] = list(PARTS)
-    other[at] += "x" if at < 2 else b"x"  # type: ignore[operator]  # parts of several types, in their order
-    assert letter_id(*other) != letter_id(*PARTS)  # type: ignore[arg-type]  # parts of several types, in their order
-
-
 @pytest.mark.parametrize(
     "move",
     [
@@ -421,10 +383,6 @@ def test_ids_that_are_begun_together_are_those_of_each_alone(
         digest = ids.begin() if len(body) == ids.size else ids.of_size(len(body))()
         digest.update(rest + headers + (body if len(body) <= PLAIN_BODY_BYTES else sha256(body).digest()))
         assert digest.hexdigest() == letter_id_of(*where, common + rest, headers, body)
-
-
-def test_names_that_are_no_text_have_an_id_too() -> None:
-    assert letter_id("\udcff", "\udc80", *PARTS[2:]) != letter_id(*PARTS)
 
 
 def test_a_park_without_policy_keeps_the_attempts_so_far() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.bounded import ENTRY_BYTES, SHARE, Bounded, Recurring, Remembered, weigh
+from dlx_router.core.bounded import ENTRY_BYTES, SHARE, Bounded, Recurring, weigh
 
 MOST, MOST_BYTES = 6, 20_000
 KEYS = st.integers(0, 11)
@@ -46,21 +46,6 @@ def test_a_bounded_mapping_is_never_over_its_bound_and_keeps_the_newest(steps: l
         assert dict(kept) == model
         assert len(kept) <= MOST
         assert kept.held_bytes == sum(_size(*item) for item in model.items()) <= MOST_BYTES
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=60))
-def test_what_is_remembered_is_what_the_function_says(asked: list[tuple[int, int]]) -> None:
-    of: Remembered[tuple[int, int], bytes] = Remembered(lambda key: bytes(key[1]), most=4, most_bytes=8000)
-    for key in asked:
-        assert of[key] == bytes(key[1])
-        assert of.held_bytes <= 8000
-
-
-def test_an_answer_is_worked_out_once_also_where_it_is_nothing() -> None:
-    calls: list[str] = []
-    of: Remembered[str, None] = Remembered(calls.append, most=10, most_bytes=100_000)
-    assert [of["a"], of["a"], of["b"]] == [None, None, None]
-    assert calls == ["a", "b"]
 
 
 TEXT = "x" * 1000

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.breaker import LONGEST_WAIT_MS, MAX_TURNS, RAMP_MS, Breaker, Breakers, QueueBreaker
 from dlx_router.core.limits import Outage
-from tests.core.core_samples import NOW, law
+from tests.core.core_samples import law
 
 RULE: Final = Outage(deaths=3, within_ms=10_000, probe_ms=5_000)
 
@@ -59,16 +59,6 @@ def test_a_probe_that_dies_is_followed_by_another_letter_after_the_pause() -> No
     assert breaker.ask("q", 10_000, deaths=0, tries=1).state is Breaker.PROBE
 
 
-def test_a_letter_that_is_alone_is_tried_at_each_pause() -> None:
-    breaker = opened()
-    at = 5_000
-    for _ in range(5):
-        assert breaker.ask("p", at, deaths=0, tries=1).state is Breaker.PROBE
-        wait = breaker.ask("p", at + 10, deaths=1, tries=0).wait_ms
-        assert wait is not None
-        at += 10 + wait
-
-
 def test_a_probe_that_does_not_come_back_lets_the_rest_go_at_a_ramp() -> None:
     breaker = opened()
     breaker.ask("p", 5_000, deaths=0, tries=1)
@@ -105,11 +95,6 @@ def test_a_probe_behind_others_that_still_die_has_not_survived() -> None:
     for number in range(20):
         breaker.ask(f"queued-{number}", 5_000 + number * 200, deaths=1, tries=0)
     assert breaker.state(10_000) is Breaker.OPEN
-
-
-def test_a_clock_that_is_set_back_makes_it_forget() -> None:
-    breaker = opened(NOW)
-    assert breaker.ask("a", NOW - 3_600_000, deaths=1, tries=0) == (Breaker.CLOSED, None)
 
 
 def test_another_rule_is_another_breaker_and_queues_that_are_well_are_forgotten() -> None:

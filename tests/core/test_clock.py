@@ -4,14 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.decision import Release, release
 from dlx_router.core.names import RUNGS, Names, rung_for
 from dlx_router.core.outcome import Hold, Retry
 from dlx_router.core.publication import record_of, waiting
 from dlx_router.core.record import encode
 from dlx_router.core.remembered import decode
 from dlx_router.core.waiting import TOLERANCE_MS, Left, left
-from tests.core.core_samples import CONTENT, KEY, NOW, death, hard_law, letter, record
+from tests.core.core_samples import CONTENT, KEY, NOW, death, hard_law, letter
 
 DAY = 86_400_000
 jumps = st.integers(-4000 * DAY, 4000 * DAY) | st.integers(-5000, 5000) | st.just(0)
@@ -38,13 +37,6 @@ def test_over_any_clocks_the_rungs_add_up_to_the_wait(wait: int, clocks: list[in
     assert wait - RUNGS[0] < rungs <= wait
     assert 0 <= rest <= wait - rungs
     assert hops <= 12 + wait // RUNGS[-1]
-
-
-@hard_law
-@given(wait=waits, off=jumps)
-def test_by_one_clock_that_is_right_a_letter_ends_its_wait_when_it_is_due(wait: int, off: int) -> None:
-    rungs, rest, _ = walked(wait, [off])
-    assert rungs + rest == wait
 
 
 @hard_law
@@ -92,11 +84,6 @@ def test_the_record_keeps_what_is_left_and_only_while_it_waits() -> None:
     assert record_of(died, Retry(0, NOW, 1), CONTENT, policy="p", revision="r").wait_ms is None
 
 
-def test_a_held_letter_is_not_waited_for_below_the_lowest_rung() -> None:
-    assert release(letter(state="held"), RUNGS[0] - 1) is Release.JUDGE
-    assert release(letter(state="retrying"), 1) is Release.WAIT
-
-
 @pytest.mark.parametrize(
     ("queue", "rung"),
     [
@@ -107,7 +94,3 @@ def test_a_held_letter_is_not_waited_for_below_the_lowest_rung() -> None:
 )  # fmt: skip
 def test_which_queue_is_a_rung(queue: str, rung: int | None) -> None:
     assert Names("dlx-router").rung_of(queue) == rung
-
-
-def test_a_record_without_a_wait_is_read() -> None:
-    assert decode(encode(record(due_ms=5), KEY, 8192), KEY).wait_ms is None

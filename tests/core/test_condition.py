@@ -62,18 +62,6 @@ def test_exchange_and_key_are_those_of_the_newest_death_or_of_the_delivery(
     assert (seen["exchange"], seen["routing_key"]) == (exchange, key)
 
 
-@pytest.mark.parametrize(("first_death_ms", "age"), [(NOW + 5_000, 0), (NOW, 0), (NOW - 999, 0), (NOW - 1_000, 1)])
-def test_the_age_is_in_whole_seconds_and_never_negative(first_death_ms: int, age: int) -> None:
-    assert view(letter(first_death_ms=first_death_ms), 1, NOW).variables["age"] == age
-
-
-def test_no_cause_and_no_header_are_empty_texts_and_the_body_answers_itself() -> None:
-    seen = view(letter(header={"x-kind": "card"}.get, body={"/total": 7}.get), 1, NOW)
-    assert seen.variables["cause"] == ""
-    assert (seen.header("x-kind"), seen.header("x-other")) == ("card", "")
-    assert (seen.body("/total"), seen.body("/gone")) == (7, None)
-
-
 @pytest.mark.parametrize(
     ("conditions", "answer"),
     [

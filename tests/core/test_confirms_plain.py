@@ -32,16 +32,6 @@ def test_where_nothing_was_returned_the_short_way_answers_what_the_long_way_answ
         assert len(short) == len(long)
 
 
-def test_zero_and_multiple_answers_all_that_is_pending() -> None:
-    assert confirms(3).plain(0, multiple=True) == [1, 2, 3]
-
-
-def test_zero_alone_answers_nothing() -> None:
-    channel = confirms(3)
-    assert channel.plain(0, multiple=False) == []
-    assert len(channel) == 3
-
-
 @pytest.mark.parametrize("multiple", [False, True])
 def test_where_something_was_returned_the_short_way_answers_nothing_and_loses_nothing(multiple: bool) -> None:
     channel = confirms(3)

@@ -63,23 +63,6 @@ def test_of_runs_is_answered_what_one_by_one_would_be(
     assert channel.in_doubt() == sorted({*range(1, 10)} - {job for part in answered for job in part})
 
 
-def test_nothing_of_a_run_is_answered_twice() -> None:
-    channel = three_runs()
-    assert [part.jobs() for part in channel.runs(2, multiple=False)] == [[2]]
-    assert channel.runs(2, multiple=False) == [], "it lies between two stretches now"
-    assert [part.jobs() for part in channel.runs(3, multiple=True)] == [[1], [3]]
-    assert channel.runs(3, multiple=True) == channel.runs(1, multiple=False) == []
-    assert (len(channel), channel.only) == (6, None)
-
-
-def test_of_a_run_of_one_that_number_is_the_only_one() -> None:
-    channel = Confirms[int]()
-    channel.publish_run(Numbers(1, 2), 2)
-    assert channel.only is None
-    channel.runs(1, multiple=False)
-    assert channel.only == 2
-
-
 def test_what_comes_back_makes_jobs_of_its_own_run_and_of_no_other() -> None:
     channel = three_runs()
     assert channel.returned(5, "NO_ROUTE")

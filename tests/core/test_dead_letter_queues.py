@@ -46,10 +46,6 @@ def test_made_is_what_a_policy_in_force_makes(queue: str, definition: dict[str, 
     assert _made(queue, _policies(**definition)) is made
 
 
-def test_without_policies_none_is_made() -> None:
-    assert not _made("DLQ.work.a", policy_set())
-
-
 @pytest.mark.parametrize(
     ("queue", "definition", "named"),
     [

@@ -59,16 +59,6 @@ def test_the_draw_moves_the_wait() -> None:
     ]
 
 
-def test_the_wait_grows_with_the_failures_before() -> None:
-    keys: dict[str, Any] = {
-        "redelivery_delay": 5000,
-        "redelivery_delay_multiplier": 2.0,
-        "max_redelivery_delay": 15_000,
-    }
-    waits = [decided(letter(base_attempts=before), **keys) for before in range(4)]
-    assert [decision.wait_ms for decision in waits if isinstance(decision, Retry)] == [5000, 10_000, 15_000, 15_000]
-
-
 @pytest.mark.parametrize(
     ("limit", "failed", "again"),
     [(1, 1, False), (5, 4, True), (5, 5, False), (10, 9, True), (10, 10, False), (-1, 10**9, True), (0, 1, False)],
@@ -101,13 +91,6 @@ def test_only_reasons_in_retry_on_are_tried_again(reason: str, again: bool) -> N
 def test_a_held_letter_is_sent_back_at_once_and_uses_no_attempt() -> None:
     held = letter(state="held", cause="target_refused", arrival=Arrival.RELEASE, fresh=(), base_attempts=3, tries=4)
     assert decided(held, redelivery_delay=5000) == Retry(0, NOW, 3)
-
-
-def test_only_a_held_letter_without_a_new_death_is_spared_its_wait() -> None:
-    again = letter(state="held", arrival=Arrival.RELEASE)
-    copied = letter(fresh=())
-    assert decided(again, redelivery_delay=5000) == Retry(5000, NOW + 5000, 1)
-    assert decided(copied, redelivery_delay=5000) == Retry(5000, NOW + 5000, 0)
 
 
 # Where it goes for good
@@ -262,10 +245,6 @@ def test_without_a_list_of_queues_no_header_names_one_even_where_policies_that_a
     assert decision == (Park(Cause.FORBIDDEN, 1, "orders") if refused else expected)
 
 
-def test_a_dead_letter_queue_of_its_own_needs_no_leave() -> None:
-    assert decided(**SPENT, allow_queues=(Selector(SelectorKind.QUEUE, "grave"),)).action is Action.DEAD_LETTER
-
-
 @pytest.mark.parametrize(
     ("definition", "target"),
     [
@@ -316,10 +295,6 @@ def test_discard_stands_for_the_end_and_the_tries_come_first(before: int, reason
     assert decided(died, discard=True, max_delivery_attempts=3, redelivery_delay=50) == decision
 
 
-def test_what_is_discarded_in_the_end_is_discarded_however_often_it_was_redriven() -> None:
-    assert decided(letter(redrives=9), **SPENT, max_redrives=2, discard=True) == Discard(1)
-
-
 def test_no_policy_parks() -> None:
     assert decide(letter(base_attempts=2), None, NOW, 0.0) == Park(Cause.NO_POLICY, 2)
 
@@ -343,13 +318,6 @@ def test_unless_a_policy_names_its_queue_then_it_goes_to_the_target_and_is_never
 # Names
 
 
-@pytest.mark.parametrize(
-    ("name", "limit"), [("q" * 255, 255), ("é" * 127, 255), ("", 255), ("\udcff" * 255, 255), ("abc", 240)]
-)
-def test_a_name_that_fits_is_kept(name: str, limit: int) -> None:
-    assert short_name(name, limit) == name
-
-
 @law
 @given(
     st.binary(min_size=230, max_size=300).map(lambda raw: raw.decode(errors="surrogateescape")), st.integers(40, 255)
@@ -359,11 +327,6 @@ def test_a_long_name_is_shortened_to_its_limit_and_stays_the_same_name(name: str
     assert len(short.encode(errors="surrogateescape")) <= limit
     assert short == short_name(name, limit)
     assert short != short_name(name + "x" * 255, limit)
-
-
-def test_two_long_names_that_begin_alike_stay_apart() -> None:
-    assert short_name(LONG + "a") != short_name(LONG + "b")
-    assert short_name(LONG + "a").startswith("q" * 238 + "-")
 
 
 def test_dead_letter_queues_are_named_after_the_failed_queue() -> None:
@@ -411,10 +374,6 @@ def test_without_a_way_it_is_parked_when_the_grace_is_over(cause: Cause) -> None
         died, tries = held(decision.tries, cause), decision.tries
     assert decision == Park(cause, 3, "gone")
     assert ladder_elapsed_ms(tries) >= 30_000 > ladder_elapsed_ms(tries - 1)
-
-
-def test_without_grace_it_is_parked_at_once() -> None:
-    assert hold(letter(), Cause.UNROUTABLE, 0, NOW, grace_ms=0, target="x") == Park(Cause.UNROUTABLE, 0, "x")
 
 
 def test_an_outage_is_no_missing_way_and_outlasts_the_grace() -> None:

@@ -4,8 +4,6 @@ import json
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dlx_router.core.declaration import (
     MAX_FRAME,
@@ -20,18 +18,12 @@ from dlx_router.core.declaration import (
     read,
 )
 from dlx_router.core.letter import Declared
-from tests.core.core_samples import law
 
 PLAIN: Final[dict[str, Any]] = {"queue": "work", "exchange": "shop", "routing_keys": ["k"]}
 
 
 def declared(**members: Any) -> Declaration:
     return read(json.dumps(PLAIN | members).encode())
-
-
-def test_where_it_died_is_all_that_has_to_be_said() -> None:
-    assert declared() == Declaration("work", "shop", ("k",), "application", Declared())
-    assert declared(newer={"than": "this"}) == declared(), "newer clients may say more"
 
 
 def test_everything_that_can_be_said() -> None:
@@ -54,18 +46,6 @@ def test_everything_that_can_be_said() -> None:
         original_expiration="60000",
         invented_id=True,
     )
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"queue":}', pytest.param(b"[" * 100_000, id="deep")])
-def test_what_is_not_json_is_said_to_be_none(text: bytes) -> None:
-    with pytest.raises(DeclarationError, match=r"^not JSON$"):
-        read(text)
-
-
-@pytest.mark.parametrize("text", [b"null", b"[]", b'"work"', b"7"])
-def test_json_that_is_no_object_is_none_either(text: bytes) -> None:
-    with pytest.raises(DeclarationError, match=r"^not a JSON object$"):
-        read(text)
 
 
 @pytest.mark.parametrize(
@@ -115,25 +95,6 @@ def test_queue_and_keys_have_to_be_there(member: str) -> None:
         read(json.dumps({name: value for name, value in PLAIN.items() if name != member}).encode())
 
 
-def test_no_exchange_is_the_default_exchange() -> None:
-    assert read(b'{"queue":"work","routing_keys":["work"]}').exchange == declared(exchange="").exchange == ""
-
-
-def test_limits_themselves_are_kept() -> None:
-    long = declared(
-        queue="é" * 127 + "q",
-        exchange="x" * MAX_NAME_BYTES,
-        routing_keys=["k" * MAX_NAME_BYTES] + ["c" * 2 * MAX_NAME_BYTES] * (MAX_KEYS - 1),
-        reason="r" * 64,
-        retry_after_ms=MAX_RETRY_AFTER_MS,
-        tag="t" * MAX_TAG,
-    )
-    assert (len(long.queue), len(long.exchange), len(long.routing_keys)) == (128, MAX_NAME_BYTES, MAX_KEYS)
-    assert long.reason == "application:" + "r" * 64
-    assert long.declared == Declared(retry_after_ms=MAX_RETRY_AFTER_MS, tag="t" * MAX_TAG)
-    assert declared(retry_after_ms=0).declared.retry_after_ms == 0, "at once is not nothing"
-
-
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
@@ -147,13 +108,6 @@ def test_limits_themselves_are_kept() -> None:
 )
 def test_a_reason_always_begins_with_application(said: str, reason: str) -> None:
     assert declared(reason=said).reason == reason
-
-
-@law
-@given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", fullmatch=True))
-def test_a_reason_that_was_read_reads_the_same(name: str) -> None:
-    reason = declared(reason=name).reason
-    assert declared(reason=reason).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -200,9 +154,3 @@ def test_only_an_id_that_is_said_to_be_none_was_invented(
     invented: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
     assert declared(**members).invented_id is invented
-
-
-@pytest.mark.parametrize("value", [7, None, ["t"], {}])
-def test_a_tag_or_expiration_that_is_no_text_is_none(value: Any) -> None:
-    declaration = declared(tag=value, original_expiration=value)
-    assert (declaration.declared.tag, declaration.original_expiration) == (None, None)

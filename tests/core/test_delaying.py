@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.delaying import MAX_DELAY_MS, asked_ms, obeyed, wait_ms
+from dlx_router.core.delaying import MAX_DELAY_MS, asked_ms, obeyed
 from dlx_router.core.names import RUNGS, Names
-
-INTEGERS = "bBsuIilL"
-
-
-@pytest.mark.parametrize("tag", INTEGERS)
-@pytest.mark.parametrize(("value", "asked"), [(100, 100), (0, 0), (-1, None)])
-def test_any_integer_type_is_a_number_of_milliseconds(tag: str, value: int, asked: int | None) -> None:
-    assert asked_ms(tag, value) == asked
 
 
 @pytest.mark.parametrize(
@@ -61,17 +53,6 @@ def test_a_wait_that_was_obeyed_is_negated_in_the_type_that_holds_it(
     asked: int | None, header: tuple[str, int] | None
 ) -> None:
     assert obeyed(asked) == header
-
-
-@given(st.sampled_from(INTEGERS), st.integers(-(1 << 63), 1 << 64))
-def test_what_was_obeyed_asks_for_nothing_more(tag: str, value: int) -> None:
-    after = obeyed(asked_ms(tag, value))
-    assert after is None or asked_ms(*after) is None
-
-
-@pytest.mark.parametrize(("asked", "default", "wait"), [(None, 7, 7), (0, 7, 0), (5, 7, 5), (None, 0, 0)])
-def test_the_default_holds_only_where_nothing_is_asked_for(asked: int | None, default: int, wait: int) -> None:
-    assert wait_ms(asked, default) == wait
 
 
 @given(st.integers(0, MAX_DELAY_MS))

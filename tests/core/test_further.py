@@ -182,19 +182,6 @@ def test_no_retry_is_due_after_the_time_of_a_letter_is_over_and_a_redrive_starts
         assert decision == DeadLetter("", ("DLQ.work",), 1, Cause.MAX_ELAPSED, "DLQ.work")
 
 
-@pytest.mark.parametrize(("since", "cause"), [(NOW, Cause.ATTEMPTS_SPENT), (NOW - 5001, Cause.MAX_ELAPSED)])
-def test_of_a_letter_with_no_attempt_left_the_time_that_is_over_is_the_cause(since: int, cause: Cause) -> None:
-    decision = decided(letter(first_death_ms=since), redelivery_max_elapsed=5000, max_delivery_attempts=1)
-    assert decision == DeadLetter("", ("DLQ.work",), 1, cause, "DLQ.work")
-
-
-def test_a_letter_whose_time_is_over_is_no_probe() -> None:
-    asked = Asked()
-    decision = decided(letter(first_death_ms=NOW - 5001), asked, redelivery_max_elapsed=5000, outage=OUTAGE)
-    assert decision.cause is Cause.MAX_ELAPSED
-    assert asked.times == 0
-
-
 @pytest.mark.parametrize(
     ("redrives", "limit", "parked"), [(0, 0, False), (1, 2, False), (2, 2, True), (3, 2, True), (9, -1, False)]
 )
@@ -207,13 +194,6 @@ def test_who_was_redriven_too_often_is_parked_whatever_ended_the_retries(
 ) -> None:
     died = letter(redrives=redrives, first_death_ms=NOW - 5001)
     assert decided(died, max_redrives=limit, **definition).cause is (Cause.REDRIVE_EXHAUSTED if parked else cause)
-
-
-@pytest.mark.parametrize("definition", [{"never_retry": (YES,)}, {"redelivery_max_elapsed": 5000}])
-def test_what_is_discarded_in_the_end_is_so_whatever_ended_the_retries(definition: dict[str, Any]) -> None:
-    died = letter(first_death_ms=NOW - 5001)
-    assert decided(died, discard=True, **definition) == Discard(1)
-    assert decided(died, Asked(), discard=True, outage=OUTAGE) == Hold(Cause.OUTAGE, NOW + 7000, 1, 0)
 
 
 def test_where_the_target_is_impossible_that_is_the_cause_whatever_ended_the_retries() -> None:
@@ -241,12 +221,6 @@ def test_while_the_breaker_is_open_letters_wait_and_use_no_attempt(one: Letter, 
     assert asked.times == 1
 
 
-@pytest.mark.parametrize("verdict", [CLOSED, Verdict(Breaker.HALF_OPEN), Verdict(Breaker.PROBE)])
-def test_whom_the_breaker_lets_go_is_judged_as_usual(verdict: Verdict) -> None:
-    assert decided(None, Asked(verdict), outage=OUTAGE, redelivery_delay=5000) == Retry(5000, NOW + 5000, 1)
-    assert decided(back(), Asked(verdict), outage=OUTAGE) == Retry(0, NOW, 2)
-
-
 def test_the_breaker_is_not_asked_of_a_letter_that_neither_died_nor_is_tried_again() -> None:
     asked = Asked()
     spent = decided(back(base_attempts=10), asked, outage=OUTAGE)
@@ -267,11 +241,6 @@ def test_no_hold_is_shorter_than_the_lowest_rung_or_it_would_go_straight_back_in
 ) -> None:
     decision = decided(None, Asked(Verdict(Breaker.OPEN, wait)), outage=OUTAGE)
     assert decision == Hold(Cause.OUTAGE, NOW + held, 1, 0)
-
-
-def test_a_held_letter_tells_which_conditions_failed() -> None:
-    decision = decided(None, Asked(), outage=OUTAGE, never_retry=(BROKEN,))
-    assert decision == Hold(Cause.OUTAGE, NOW + 7000, 1, 0, failed=(TOLD,))
 
 
 @law

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.history import continues, fold, merge, uncut, without_own
-from dlx_router.core.letter import Arrival, Death, History
+from dlx_router.core.history import fold, merge, uncut, without_own
+from dlx_router.core.letter import Death, History
 from dlx_router.core.outcome import DeadLetter, Retry
 from dlx_router.core.record import encode
 from dlx_router.core.remembered import decode
@@ -60,17 +60,8 @@ def test_the_broker_and_the_record_together_tell_every_death_once(
     assert merge(broker, known, native=native) == (merged, fresh)
 
 
-def test_the_first_time_exchange_and_keys_of_an_entry_are_kept() -> None:
-    again = Death("a", "rejected", 1, 99, "dlx-router.return", ("other",))
-    assert merge((again,), (a,), native=True).history == (times(a, 2),)
-
-
 def test_waits_in_our_own_queues_are_no_deaths() -> None:
     assert without_own((death("dlx-router.delay.1000", "expired"), a), is_own) == (a,)
-
-
-def test_entries_of_one_queue_and_reason_are_folded_where_the_first_stood() -> None:
-    assert fold((a, b, times(a, 4), c)) == (times(a, 5), b, c)
 
 
 @law
@@ -304,25 +295,9 @@ def test_an_x_death_that_was_cut_to_eight_entries_is_still_continued() -> None:
     assert merge(known[:8], known, native=False) == (known, ())
 
 
-def test_eight_deaths_of_other_times_are_no_continuation() -> None:
-    assert not continues(tuple(entry._replace(time_s=5) for entry in long_history(8)), long_history(11))
-    assert not continues(tuple(death(f"new-{n}") for n in range(8)), long_history(11))
-
-
 def test_keys_that_a_cut_record_lost_are_learnt_again_from_the_broker() -> None:
     lost = replace(record(), deaths=(death(routing_keys=("k",)),), cut=True)
     shown = (death(times=2, routing_keys=("k", "cc.one", "cc.two")),)
     assert arrived(shown, lost).history == (death(times=2, routing_keys=("k", "cc.one", "cc.two")),)
     anew = (death(time_s=99, exchange=RETURN, routing_keys=("k", "cc.one")),)
     assert arrived(anew, lost).history == (death(times=2, routing_keys=("k", "cc.one")),)
-
-
-def test_keys_that_a_whole_record_has_are_kept_though_the_last_death_had_more() -> None:
-    again = death(time_s=99, routing_keys=("k", "cc.one"))
-    assert arrived((again,), record(deaths=(death(routing_keys=("k",)),))).history[0].routing_keys == ("k",)
-
-
-def test_release_reads_the_history_as_the_record_has_it() -> None:
-    rung = death("dlx-router.delay.1000", "expired", exchange="dlx-router.delay.1000")
-    for shown in ((rung,), (rung, death())):
-        assert arrived(shown, record(), arrival=Arrival.RELEASE).history == (death(),)

@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dlx_router.core.leases import (
     MAX_CHARS,
     REMOVED,
-    WHY,
     Claims,
     Ended,
     Lease,
@@ -78,10 +77,6 @@ def test_a_lease_that_nobody_remembers_has_ended() -> None:
     assert over.value.how is None
 
 
-def test_every_end_has_a_sentence() -> None:
-    assert {*WHY} == {*Ended, None}
-
-
 def test_what_is_being_ended_does_not_run_out_and_is_not_ended_twice() -> None:
     book: Leases[str] = Leases()
     book.hold(lease(until_ms=5))
@@ -93,14 +88,6 @@ def test_what_is_being_ended_does_not_run_out_and_is_not_ended_twice() -> None:
         book.extend("a", 20)
     book.keep(held)
     assert book.due(9) == [held]
-
-
-def test_extended_it_runs_out_later() -> None:
-    book: Leases[str] = Leases()
-    book.hold(lease(until_ms=5))
-    book.extend("a", 20)
-    assert book.due(19) == []
-    assert [expired.id for expired in book.due(20)] == ["a"]
 
 
 def test_no_more_are_held_than_fit_of_all_of_one_and_in_bytes() -> None:
@@ -117,12 +104,6 @@ def test_no_more_are_held_than_fit_of_all_of_one_and_in_bytes() -> None:
     book.end(book.find("a"), Ended.RELEASED)
     book.hold(lease("d", by="me"))
     assert (len(book), book.held_bytes) == (3, 6)
-
-
-def test_one_that_is_alone_may_have_any_size() -> None:
-    book: Leases[str] = Leases(most_bytes=10)
-    book.hold(lease(size=500))
-    assert len(book) == 1
 
 
 HALF_HOUR: Final = 1_800_000

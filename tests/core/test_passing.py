@@ -72,19 +72,6 @@ def test_a_death_is_counted_by_queue_and_reason_and_comes_first() -> None:
     assert recorded((other, old), again) == (old._replace(times=3), other)
 
 
-def test_what_was_counted_is_known_to_have_been_there() -> None:
-    marks = Marks(slack=0)
-    marks.counted(3, marks.seen, 100)
-    assert [marks.delivered(500) for _ in range(5)] == [100, 100, 100, 500, 500]
-
-
-def test_a_later_count_adds_only_what_came_later() -> None:
-    marks = Marks(slack=0)
-    marks.counted(2, marks.seen, 100)
-    marks.counted(5, marks.seen, 200)
-    assert [marks.delivered(900) for _ in range(6)] == [100, 100, 200, 200, 200, 900]
-
-
 def test_where_messages_vanish_nothing_is_known_of_those_that_follow() -> None:
     marks = Marks(slack=10)
     marks.counted(1000, marks.seen, 100)

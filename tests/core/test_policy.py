@@ -4,14 +4,13 @@
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.policy import (
-    DEFAULTS,
     Policy,
     PolicySet,
     Selector,
@@ -20,12 +19,9 @@ from dlx_router.core.policy import (
     overlays,
     words_match,
 )
-from dlx_router.core.template import parse
-from tests.core.core_samples import effective, law, policy, policy_set, source
+from tests.core.core_samples import effective, law, policy, policy_set
 
 EXACT, PATTERN = SelectorKind.QUEUE, SelectorKind.PATTERN
-# Keys whose value is no number.
-TEXTS: Final = {"retry-on", "dead-letter-headers", "dead-letter-queue-prefix", "dead-letter-queue-suffix"}
 
 
 def limit(policies: PolicySet, queue: str, reason: str = "rejected", vhost: str = "/") -> int | None:
@@ -143,13 +139,6 @@ def test_without_inheritance_nothing_below_contributes() -> None:
     assert limit(policies, "other") == 3
 
 
-def test_a_vhost_is_an_exact_condition() -> None:
-    policies = policy_set(
-        policy("here", vhost="/"), policy("there", vhost="b", definition={"max-delivery-attempts": 3})
-    )
-    assert (limit(policies, "q"), limit(policies, "q", vhost="b"), limit(policies, "q", vhost="c")) == (10, 3, None)
-
-
 def test_own_queues_are_selected_by_name_only() -> None:
     policies = policy_set(policy("all"), policy("named", match="dlx-router.parking", kind=EXACT))
     assert [each.name for each in policies.chain(vhost="/", queue="dlx-router.parking", own=True, queue_type=None)] == [
@@ -197,10 +186,6 @@ def test_a_policy_for_one_type_or_another_vhost_makes_dead_letter_queues_of_its_
     policies = policy_set(typed, elsewhere)
     created = {(queue, vhost) for queue in ("T.a", "E.a") for vhost in ("/", "x") if policies.creates(queue, vhost)}
     assert created == {("T.a", "/"), ("E.a", "x"), ("T.a", "x")}
-
-
-def test_no_policy_is_no_answer() -> None:
-    assert policy_set().resolve(vhost="/", queue="q", reason="rejected", queue_type=None) is None
 
 
 @pytest.mark.parametrize(("match", "exact"), [("orders", True), ("other", False)])
@@ -272,37 +257,6 @@ def test_of_a_reason_only_what_some_policy_overlays_matters(reason: str, found: 
     assert overlays(OVERLAID.policies, reason) == found
 
 
-REASONS = ["rejected", "expired", "maxlen", "application", *(f"application:{name}" for name in ("card", "fraud", ""))]
-
-
-@law
-@given(
-    st.lists(st.dictionaries(st.sampled_from(REASONS), st.integers(0, 9), max_size=3), min_size=1, max_size=3),
-    st.sampled_from(REASONS),
-    st.sampled_from(REASONS),
-)
-def test_reasons_of_the_same_overlays_have_the_same_keys(some: list[dict[str, int]], cause: str, other: str) -> None:
-    """Else a queue's letters would be judged by what was worked out for another reason."""
-    policies = policy_set(
-        *(
-            policy(str(at), on={reason: {"max-redrives": most} for reason, most in on.items()})
-            for at, on in enumerate(some)
-        )
-    )
-    chain = policies.chain(vhost="/", queue="q", queue_type=None)
-    if overlays(chain, cause) == overlays(chain, other):
-        assert policies.effective(chain, cause) == policies.effective(chain, other)
-
-
-def test_layers_fill_each_other_up() -> None:
-    resolved = OVERLAID.resolve(vhost="/", queue="q", reason="application:fraud", queue_type=None)
-    assert resolved is not None
-    assert (resolved.delay_ms, resolved.max_redrives, resolved.discard) == (50, 40, False)
-    dropped = OVERLAID.resolve(vhost="/", queue="q", reason="maxlen", queue_type=None)
-    assert dropped is not None
-    assert dropped.discard
-
-
 # Every key has a value
 
 
@@ -338,21 +292,3 @@ def test_the_defaults_are_those_of_the_policy_page() -> None:
 )
 def test_dead_letter_queues_are_created_where_no_exchange_is_named(definition: dict[str, Any], created: bool) -> None:
     assert effective(**definition).auto_create is created
-
-
-@law
-@given(st.dictionaries(st.sampled_from(sorted({*DEFAULTS} - TEXTS)), st.integers(0, 9)))
-def test_a_key_that_is_written_is_in_force(definition: dict[str, int]) -> None:
-    resolved = policy_set(policy(definition=definition)).resolve(
-        vhost="/", queue="q", reason="rejected", queue_type=None
-    )
-    assert resolved is not None
-    assert {key: setting.value for key, setting in resolved.settings.items()} == definition
-    assert resolved.max_attempts == definition.get("max-delivery-attempts", 10)
-    assert resolved.max_redrives == definition.get("max-redrives", 3)
-    assert resolved.multiplier == definition.get("redelivery-delay-multiplier", 1)
-
-
-def test_a_value_says_where_it_stands() -> None:
-    assert str(source(line=7)) == "orders.yaml:7"
-    assert effective(dead_letter_routing_key="{queue}").routing_key == parse("{queue}")

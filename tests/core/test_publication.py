@@ -124,28 +124,10 @@ def test_a_first_key_that_nobody_can_publish_by_stays_in_the_history(key: str) -
     assert back.record.deaths == kept.deaths
 
 
-@pytest.mark.parametrize("key", ["k" * 255, "é" * 127])
-def test_a_key_of_255_bytes_is_published_by_and_a_cc_key_has_any_length(key: str) -> None:
-    kept = record(deaths=(death(routing_keys=(key, "c" * 256)),))
-    back = to_return(kept, "dlx-router.return", "to:work")
-    assert (back.exchange, back.routing_key, back.cc) == ("dlx-router.return", key, ("c" * 256,))
-    assert to_rung(kept, "x", 1, "came").routing_key == key
-
-
-def test_where_nothing_is_bound_it_goes_by_the_default_exchange_too() -> None:
-    plain = to_return(WITH_CC, "dlx-router.return", "")
-    assert (plain.exchange, plain.routing_key, plain.cc, plain.bcc) == ("", "work", (), None)
-
-
 @pytest.mark.parametrize("deaths", [(), (death(routing_keys=()),)])
 def test_without_keys_the_queue_is_the_key(deaths: Any) -> None:
     back = to_return(record(deaths=deaths), "dlx-router.return", "to:work")
     assert (back.exchange, back.routing_key, back.cc, back.bcc) == ("dlx-router.return", "work", (), "to:work")
-
-
-def test_a_mode_and_a_priority_that_were_never_set_are_not_set_now() -> None:
-    back = to_return(record(props=Props()), "dlx-router.return", "to:work")
-    assert (back.delivery_mode, back.priority) == (None, None)
 
 
 # To wait
@@ -190,16 +172,6 @@ def test_the_original_keys_route_as_the_broker_would() -> None:
         WITH_CC,
         None,
     )
-
-
-def test_a_single_cc_key_is_remembered_too() -> None:
-    died = letter(history=(death(routing_keys=("order.created", "cc.one")),))
-    assert to_target(FINAL, died, record(), ()).record.cc == ("cc.one",)
-    assert to_parking(died, record(), "p").record.cc == ("cc.one",)
-
-
-def test_a_letter_without_cc_keys_remembers_none() -> None:
-    assert to_target(FINAL, letter(), record(), ()).record.cc is None
 
 
 def test_a_letter_that_never_died_has_no_aliases_and_keeps_its_cc_as_it_came() -> None:

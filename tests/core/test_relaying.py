@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.decision import decide, forward, origin, passes, waiting
+from dlx_router.core.decision import forward, origin, passes, waiting
 from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, First, Letter
 from dlx_router.core.names import Names
@@ -16,7 +16,7 @@ from dlx_router.core.passing import Limits, Target, limits_of
 from dlx_router.core.policy import PolicySet, SelectorKind
 from dlx_router.core.template import parse
 from dlx_router.core.words import Cause
-from tests.core.core_samples import NOW, amqp_text, death, effective, law, letter, policy, policy_set
+from tests.core.core_samples import amqp_text, death, effective, law, letter, policy, policy_set
 
 CAME = First("entry", "front", ("order.created", "cc"), "unknown")
 
@@ -113,11 +113,6 @@ def test_where_a_relay_forwards_to(one: Letter, target: Target, expected: Forwar
     assert forward(one, target, Names()) == expected
 
 
-@pytest.mark.parametrize("template", [None, "{queue}", "k" * 256])
-def test_a_relay_uses_no_attempt(template: str | None) -> None:
-    assert forward(living(base_attempts=3), to("back", template), Names()).attempts == 3
-
-
 @law
 @given(st.text(max_size=300) | amqp_text, amqp_text)
 def test_a_forwarded_key_has_always_its_place_in_a_frame(literal: str, came: str) -> None:
@@ -160,10 +155,6 @@ def test_a_message_that_had_to_wait_goes_where_it_would_have_gone(
     assert (waiting(again).first, waiting(again).failed_queue) == (kept.first, queue)
 
 
-def test_a_message_that_waits_is_no_letter_to_be_judged_by_a_policy_for_many_queues() -> None:
-    assert decide(waiting(living()), effective("unknown"), NOW, 0.0) == Park(Cause.UNKNOWN_ORIGIN, 0)
-
-
 def test_a_forwarded_message_is_explained_without_a_death() -> None:
     explanation = explain(forward(living(), to("back", "new.{queue}"), Names()), living(), None)
     assert explanation == "forwarded to exchange 'back' with key 'new.entry'"
@@ -184,10 +175,6 @@ def test_a_forwarded_message_is_explained_without_a_death() -> None:
 )
 def test_a_policy_sets_the_limits_of_a_queue(definition: dict[str, Any], limits: Limits) -> None:
     assert limits_of(effective(**definition)) == limits
-
-
-def test_no_policy_is_no_limit() -> None:
-    assert limits_of(None) == Limits()
 
 
 @pytest.mark.parametrize(
@@ -253,12 +240,6 @@ def test_while_nobody_says_the_type_the_policies_that_would_hold_then_are_named(
 ) -> None:
     left_out = policy_set(*TYPED).left_out(vhost="/", queue=queue, queue_type=kind)
     assert [rule.name for rule in left_out] == names
-
-
-def test_what_would_not_contribute_whatever_the_type_is_not_left_out() -> None:
-    below = policy_set(policy("top", priority=1, inherit=False), *TYPED)
-    assert below.left_out(vhost="/", queue="work", queue_type=None) == ()
-    assert policy_set(policy("any")).left_out(vhost="/", queue="work", queue_type=None) == ()
 
 
 def test_positions_are_told_in_order_of_precedence_whatever_the_vhost_and_the_type() -> None:

@@ -41,27 +41,12 @@ def test_one_or_all_up_to_a_number_are_answered(number: int, multiple: bool, ans
     assert channel.next_number == 6
 
 
-def test_nothing_is_answered_twice() -> None:
-    channel = confirms(3)
-    channel.answered(2, multiple=True)
-    assert channel.answered(2, multiple=True) == channel.answered(1, multiple=False) == []
-    assert channel.answered(3, multiple=True) == [("job-3", "")]
-
-
 def test_a_return_is_told_with_the_answer_of_its_own_publish_whatever_lies_between() -> None:
     channel = confirms(3)
     assert channel.returned(2, "NO_ROUTE")
     assert channel.answered(3, multiple=False) == [("job-3", "")]
     assert channel.answered(1, multiple=False) == [("job-1", "")]
     assert channel.answered(2, multiple=False) == [("job-2", "NO_ROUTE")]
-
-
-def test_returns_are_told_in_a_multiple_answer_too() -> None:
-    channel = confirms(3)
-    channel.returned(1, "NO_ROUTE")
-    channel.returned(3, "NO_CONSUMERS")
-    assert channel.answered(2, multiple=True) == [("job-1", "NO_ROUTE"), ("job-2", "")]
-    assert channel.answered(3, multiple=True) == [("job-3", "NO_CONSUMERS")]
 
 
 def test_a_foreign_stamp_is_no_return_of_ours() -> None:
@@ -121,14 +106,6 @@ def test_what_is_gone_is_not_acked_and_holds_nothing_up() -> None:
     channel.settle(1)
     assert channel.flush() == [(2, True)]
     assert len(channel) == 1
-
-
-def test_the_unsettled_are_counted() -> None:
-    channel = delivered(3)
-    channel.settle(2)
-    assert len(channel) == 2
-    channel.flush()
-    assert len(channel) == 2
 
 
 class Settling(RuleBasedStateMachine):

@@ -20,22 +20,6 @@ def every_two_seconds(*looks: Look) -> list[Look]:
     return [look._replace(at_s=2.0 * at) for at, look in enumerate(looks)]
 
 
-def test_what_is_ready_and_not_delivered_stands_for_as_long() -> None:
-    assert last(*every_two_seconds(*[STANDS] * 5)).for_s == 8.0
-
-
-def test_a_delivery_begins_anew() -> None:
-    assert last(*every_two_seconds(STANDS, STANDS, STANDS._replace(last_tag=8))).for_s == 0
-
-
-def test_who_has_no_room_or_is_not_read_does_not_stand() -> None:
-    assert last(*every_two_seconds(STANDS, STANDS, STANDS._replace(owed=False), STANDS)).for_s == 0
-
-
-def test_what_others_take_does_not_stand() -> None:
-    assert last(*every_two_seconds(STANDS, STANDS._replace(ready=60), STANDS._replace(ready=59))).for_s == 0
-
-
 def test_an_empty_queue_does_not_stand_unless_nobody_consumes_it() -> None:
     empty = STANDS._replace(ready=0)
     assert last(*every_two_seconds(empty, empty, empty)).for_s == 0

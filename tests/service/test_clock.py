@@ -74,14 +74,6 @@ def test_a_jump_and_back_was_nothing(clocks: Clocks) -> None:
     assert wall_clock.now_ms() == 1_700_000_002_000
 
 
-def test_a_clock_that_is_slewed_is_followed(clocks: Clocks) -> None:
-    wall_clock = clock_module.Clock()
-    for _ in range(1000):
-        wall_clock.now_ms()
-        clocks.go_on(1, jump=0.5)
-    assert wall_clock.now_ms() == 1_700_001_500_000
-
-
 class Clock:
     """The wall clock of routers that were started since."""
 

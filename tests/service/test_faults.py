@@ -40,13 +40,6 @@ from tools.chaos.audit import Plan, audit
 
 Start = Callable[..., Router]
 
-BY_HEADER: Final = """
-version: 1
-policies:
-  - name: by-header
-    match: "work.#"
-    definition: {dead-letter-exchange: target, dead-letter-routing-key: "{header:to}"}
-"""
 TWO_TARGETS: Final = """
 version: 1
 policies:
@@ -80,25 +73,6 @@ def _target(amqp: Client, exchange: str, queue: str, **arguments: Any) -> None:
 
 
 # -- targets that are not there ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("message_id", ["the same", None], ids=["equal-message-ids", "absent-message-ids"])
-def test_returns_are_paired_with_their_letters(amqp: Client, start_router: Start, message_id: str | None) -> None:
-    amqp.bind(amqp.queue("arrived"), amqp.exchange("target"), "here")
-    router = start_router(BY_HEADER, UNROUTABLE_GRACE="1s")
-    dying_queue(amqp, "work.a")
-    with frozen(router):
-        for number in range(200):
-            for to in ("here", "nowhere"):
-                pour(amqp, "work.a", [f"{to}-{number}"], {"to": to}, message_id=message_id)
-    assert bodies(take_many(amqp, "arrived", 200)) == sorted(f"here-{number}" for number in range(200))
-    parked = take_many(amqp, PARKING, 200)
-    assert bodies(parked) == sorted(f"nowhere-{number}" for number in range(200))
-    assert {record(letter)["cause"] for letter in parked} == {"unroutable"}
-    assert {letter.properties.message_id for letter in parked} == {message_id}
-    rests(router)
-    assert (amqp.depth("arrived"), amqp.depth(PARKING)) == (0, 0)
 
 
 def test_a_missing_exchange_among_a_thousand_in_flight_costs_its_neighbours_nothing(

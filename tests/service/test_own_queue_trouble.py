@@ -104,20 +104,6 @@ def test_nothing_more_is_taken_from_attached_queues_until_the_very_queue_confirm
     drained(router, amqp, PARKING, LETTERS)
 
 
-@pytest.mark.slow
-def test_a_rung_that_refuses_costs_no_return(amqp: Client, vhost: Vhost, start_router: Start) -> None:
-    source(amqp)
-    amqp.queue("work.a")
-    router = start_router(POLICIES)
-    pour(amqp, INBOX, ["first"], {"x-death": [DEATH]})
-    assert amqp.take("work.a").body == b"first"
-    with refusing(vhost, amqp, "dlx-router.delay.1000"):
-        pour(amqp, INBOX, LETTERS, {"x-death": [DEATH]})
-        eventually(lambda: says(router, "own queue dlx-router.delay.1000 refused a letter"))
-        assert consistently(lambda: nothing_returned(router), for_s=3)
-    drained(router, amqp, "work.a", LETTERS)
-
-
 @pytest.mark.usefixtures("newest")
 def test_attached_queues_whose_letters_never_wait_go_on_while_a_rung_refuses(
     amqp: Client, vhost: Vhost, start_router: Start
@@ -158,19 +144,6 @@ def test_a_router_that_lost_its_connections_meanwhile_takes_one_letter_at_a_time
         eventually(lambda: "session.ended" in router.output)
         eventually(lambda: router.metric("deliveries_total", source="source") == 2, within=20)
         assert consistently(lambda: amqp.depth("source") == len(LETTERS) - 1, for_s=2)
-    drained(router, amqp, PARKING, LETTERS)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_the_twenty_first_return_never_comes(amqp: Client, vhost: Vhost, start_router: Start) -> None:
-    """The default limit of RabbitMQ 4: sessions that end every five seconds used it up within two minutes."""
-    source(amqp)
-    router = start_router(POLICIES, MANAGEMENT_URL="")
-    with refusing(vhost, amqp, PARKING):
-        pour(amqp, "source", LETTERS)
-        eventually(lambda: says(router, PARKING))
-        assert consistently(lambda: nothing_returned(router), for_s=110, every=1)
     drained(router, amqp, PARKING, LETTERS)
 
 

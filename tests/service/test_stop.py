@@ -172,30 +172,6 @@ def test_the_next_router_overtakes_no_letter_of_the_one_that_stops(  # noqa: PLR
     assert second.metric("deliveries_total", source=source) > 0
 
 
-@pytest.mark.slow
-def test_where_a_stop_has_no_more_time_the_next_router_gets_what_was_here_first(
-    vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
-) -> None:
-    """What was given back by nacks came behind a cancel, and so behind all that the next one had got by then."""
-    (tmp_path / "key").write_bytes(os.urandom(32))
-    shared, parts = {"PROVENANCE_KEY_FILE": str(tmp_path / "key")}, urlsplit(vhost.amqp_url)
-    amqp.queue("line", single_active_consumer=True)
-    amqp.queue("out")
-    with Proxy(parts.port or 0, frames=True) as proxy:
-        url = parts._replace(netloc=f"guest:guest@127.0.0.1:{proxy.port}").geturl()
-        first = start_router(RELAYED, AMQP_URL=url, DRAIN_SECONDS="1", **shared)
-        second = start_router(RELAYED, **shared)
-        proxy.hold("publish")
-        for number in range(40):
-            amqp.publish(f"{number}", key="line")
-        eventually(lambda: first.metric("deliveries_total", source="line") >= 2)
-        first.signal(signal.SIGTERM)
-        eventually(lambda: not first.running, within=30)
-        assert first.exit_code == 1, "letters were here"
-    assert [int(letter.body) for letter in take_many(amqp, "out", 40)] == [*range(40)]
-    assert second.metric("deliveries_total", source="line") >= 40
-
-
 def test_a_stop_fits_into_the_grace_that_is_shipped() -> None:
     lasts_s = Settings.model_fields["drain_seconds"].default + ENDS_S
     values = yaml.safe_load((ROOT / "charts/dlx-router/values.yaml").read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pamqp import commands, frame, header
+from pamqp import commands, frame
 
 from dlx_router.wire import frames, properties, table
 from tests.wire.wire_samples import law
@@ -38,14 +38,6 @@ def test_a_small_publication_is_three_frames_byte_for_byte() -> None:
         b"body"
         b"\xce"
     )
-
-
-def test_an_empty_body_has_no_body_frame() -> None:
-    (_, method), (_, head) = unmarshalled(frames.publish(3, b"", b"q", b"\x00\x00", b"", 4096, False))
-    assert isinstance(method, commands.Basic.Publish)
-    assert (method.exchange, method.routing_key, method.mandatory, method.immediate) == ("", "q", False, False)
-    assert isinstance(head, header.ContentHeader)
-    assert head.body_size == 0
 
 
 @law
@@ -93,11 +85,6 @@ def test_a_name_over_255_bytes_is_refused(exchange: bytes, key: bytes) -> None:
         frames.publish(1, exchange, key, b"\x00\x00", b"", 0)
 
 
-def test_names_of_255_bytes_are_sent() -> None:
-    (_, method), _ = unmarshalled(frames.publish(1, b"e" * 255, b"k" * 255, b"\x00\x00", b"", 4096))
-    assert (method.exchange, method.routing_key) == ("e" * 255, "k" * 255)
-
-
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -114,10 +101,6 @@ def test_names_of_255_bytes_are_sent() -> None:
 )
 def test_settlements_are_the_bytes_that_pamqp_writes(ours: bytes, theirs: Any) -> None:
     assert ours == frame.marshal(theirs, 7)
-
-
-def test_a_heartbeat_is_eight_bytes_on_channel_zero() -> None:
-    assert frames.HEARTBEAT == b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
 @pytest.mark.parametrize("name", ["größe", "a'b<c>!", "e" * 255])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pamqp import commands, frame
 
 from dlx_router.wire import frames
-from dlx_router.wire.frames import Cancelled, Confirm, Delivery, Got, Heartbeat, Method, Parser, Returned, WireError
+from dlx_router.wire.frames import Cancelled, Confirm, Delivery, Heartbeat, Method, Parser, Returned, WireError
 from tests.wire.wire_samples import cut, law, raw_frame, streams
 
 # Damage can turn a method into basic.recover-async, of which pamqp warns.
@@ -50,17 +50,6 @@ def test_a_delivery_whole_in_the_buffer_is_one_event() -> None:
     assert Parser().feed(DELIVER + HEADER + BODY) == [Delivery(1, b"ctag", 7, True, b"ex", b"key", HEAD, b"body")]
 
 
-def test_only_the_first_bit_says_redelivered() -> None:
-    octets = [DELIVER.replace(b"\x01\x02ex", bytes((octet,)) + b"\x02ex") for octet in (0, 1, 2, 3)]
-    events = Parser().feed(b"".join(method + HEADER + BODY for method in octets))
-    assert [tuple(event)[3] for event in events] == [False, True, False, True]
-
-
-def test_no_piece_of_a_delivery_is_an_event() -> None:
-    whole = DELIVER + HEADER + BODY
-    assert [Parser().feed(whole[:length]) for length in range(len(whole))] == [[]] * len(whole)
-
-
 @pytest.mark.parametrize("octet", [0, 1, 2, 3, 4, 61, 0xCE, 0xFF])
 def test_a_delivery_damaged_at_any_byte_is_judged_the_same_whole_and_byte_by_byte(octet: int) -> None:
     whole = DELIVER + HEADER + BODY + BEAT
@@ -75,14 +64,6 @@ def _alike(count: int, key: bytes = b"key") -> list[bytes]:
     return [method.replace(struct.pack(">Q", 7), struct.pack(">Q", tag)) + HEADER + BODY for tag in range(count)]
 
 
-def test_deliveries_that_are_alike_are_the_same_wherever_they_are_cut() -> None:
-    stream = b"".join([*_alike(4), *_alike(3, b"yek"), BEAT, *_alike(3)])
-    expected = outcome(one_by_one(stream))
-    assert len(expected[0]) == 11
-    for at in range(len(stream)):
-        assert outcome([stream[:at], stream[at:]]) == expected
-
-
 def test_a_delivery_in_parts_lends_its_names_to_nobody() -> None:
     """It lies between deliveries that are alike, and goes another way than they."""
     other = DELIVER.replace(b"ctag", b"gatc").replace(b"\x03key", b"\x03yek")
@@ -92,24 +73,11 @@ def test_a_delivery_in_parts_lends_its_names_to_nobody() -> None:
     assert [tuple(event)[1] for event in events] == [b"ctag"] * 3 + [b"gatc"] + [b"ctag"] * 2
 
 
-def test_a_delivery_in_small_body_frames_is_joined() -> None:
-    pieces = b"".join(raw_frame(3, 1, piece) for piece in (b"b", b"", b"od", b"y"))
-    assert Parser().feed(DELIVER + HEADER + pieces) == [Delivery(1, b"ctag", 7, True, b"ex", b"key", HEAD, b"body")]
-
-
 @pytest.mark.parametrize("before", [b"", BEAT])
 def test_an_empty_body_completes_at_the_header(before: bytes) -> None:
     head = b"\x00\x3c\x00\x00" + bytes(8) + b"\x00\x00"
     events = Parser().feed(DELIVER + before + raw_frame(2, 1, head))
     assert events[-1] == Delivery(1, b"ctag", 7, True, b"ex", b"key", head, b"")
-
-
-def test_a_body_that_does_not_come_yet_makes_no_event() -> None:
-    parser = Parser()
-    assert parser.feed(DELIVER + HEADER) == []
-    assert parser.feed(b"") == []
-    assert parser.feed(BODY[:-1]) == []
-    assert len(parser.feed(BODY[-1:])) == 1
 
 
 def test_a_delivery_goes_on_while_other_channels_speak() -> None:
@@ -124,11 +92,6 @@ def test_a_delivery_goes_on_while_other_channels_speak() -> None:
 def test_a_return_brings_its_content() -> None:
     method = frame.marshal(commands.Basic.Return(312, "NO_ROUTE", "ex", "key"), 1)
     assert Parser().feed(method + HEADER + BODY) == [Returned(1, 312, b"NO_ROUTE", b"ex", b"key", HEAD, b"body")]
-
-
-def test_a_get_ok_brings_its_content_and_how_many_are_left() -> None:
-    method = frame.marshal(commands.Basic.GetOk(7, True, "ex", "key", 3), 1)
-    assert Parser().feed(method + HEADER + BODY) == [Got(1, 7, True, b"ex", b"key", 3, HEAD, b"body")]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import struct
 from contextlib import suppress
-from itertools import product
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from pamqp import commands, header
 
 from dlx_router.wire import properties, table
 from dlx_router.wire.errors import WireError
-from dlx_router.wire.properties import KEEP
 from dlx_router.wire.stamp import find_pub
 from tests.wire.wire_samples import law, pamqp_tables
 
@@ -69,16 +67,6 @@ def test_all_fourteen_properties_are_read() -> None:
     read = properties.parse(b"in front" + ALL, 8)
     assert {name: getattr(read, name) for name in VALUES} == VALUES
     assert read.flags == 0xFFFC
-
-
-def test_all_fourteen_properties_are_built() -> None:
-    assert properties.build(**VALUES) == ALL
-
-
-def test_no_property_at_all_is_two_bytes() -> None:
-    read = properties.parse(b"\x00\x00", 0)
-    assert {name: getattr(read, name) for name in VALUES} == {**dict.fromkeys(VALUES), "headers": b""}
-    assert read.replaced() == properties.build() == b"\x00\x00"
 
 
 def test_an_empty_header_table_stays_until_it_is_taken_off() -> None:
@@ -149,15 +137,6 @@ def test_a_change_touches_only_what_it_names(values: dict[str, Any], changes: di
     assert read.replaced(**changes) == properties.build(**{**values, **changes})
 
 
-@pytest.mark.parametrize(("expiration", "user_id"), [*product((KEEP, None, b"1"), repeat=2)])
-def test_expiration_and_user_id_are_changed_each_alone_or_together(expiration: Any, user_id: Any) -> None:
-    wanted = dict(VALUES)
-    wanted |= {} if expiration is KEEP else {"expiration": expiration}
-    wanted |= {} if user_id is KEEP else {"user_id": user_id}
-    read = properties.parse(ALL, 0)
-    assert read.replaced(expiration=expiration, user_id=user_id) == properties.build(**wanted)
-
-
 @law
 @given(st.binary(max_size=80))
 def test_garbage_is_refused_with_a_wire_error_or_kept_byte_for_byte(section: bytes) -> None:
@@ -173,11 +152,6 @@ def test_the_publish_number_is_found_wherever_the_broker_sorted_it() -> None:
     stamp = table.PUB_PREFIX + struct.pack(">q", 41)
     for headers in (stamp, HEADERS + stamp, stamp + HEADERS):
         assert find_pub(_header(properties.build(headers=headers))) == 41
-
-
-@pytest.mark.parametrize("headers", [b"", HEADERS, table.longstr(table.PUB, b"41")])
-def test_a_publication_without_a_publish_number_has_none(headers: bytes) -> None:
-    assert find_pub(_header(properties.build(headers=headers))) is None
 
 
 @given(

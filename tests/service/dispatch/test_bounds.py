@@ -13,8 +13,8 @@ from dlx_router.core.passing import Target
 from dlx_router.core.refusal import NACK_PAUSE_S, InDoubt, NotTaken, ResourceRefused
 from dlx_router.core.words import Action, Cause
 from dlx_router.journal.batch import Batch
-from dlx_router.service.dispatch import cooldown, settler
-from dlx_router.service.dispatch.cooldown import SILENT_S, SilentTargets
+from dlx_router.service.dispatch import settler
+from dlx_router.service.dispatch.cooldown import SilentTargets
 from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.job import Job
@@ -76,27 +76,6 @@ async def test_a_letter_in_order_is_parked_after_a_grace_that_is_longer_than_a_d
         assert len(taken.back) - before == 1
         worker._confirmed(sent.answered())
     assert not session.troubles
-
-
-async def test_a_letter_in_order_that_came_by_a_compiled_route_is_parked_as_soon(clock: Clock) -> None:
-    """Its policy knows of no order, so its like was judged before: it was never parked, and nothing behind it moved."""
-    session = Session({"dead-letter-exchange": "gone", "max-delivery-attempts": 1}, grace_ms=60_000)
-    worker, sent, taken = _worker(session, NAMES.fifo)
-    for tag in (1, 2):
-        worker.take(dead(tag), cast("Consumer", taken))
-        worker._confirmed(await _all_sent(sent, 1))
-    began = clock.now
-    while clock.now - began < 200:
-        job = session.decider.judge(dead(3), cast("Consumer", taken), place(NAMES.fifo), clock.now)
-        assert job.route is not None, "or this test would say nothing"
-        back = len(taken.back)
-        while len(taken.back) == back:
-            worker._carry_out(job, worker._after(job, NotTaken.RETURNED, clock.now))
-            clock.now += 1
-            if job.action is Action.PARK:
-                assert clock.now - began == pytest.approx(61, abs=3)
-                return
-    raise AssertionError("never parked")
 
 
 async def test_a_letter_by_a_compiled_route_is_nacked_twice_and_then_waits() -> None:
@@ -261,22 +240,6 @@ async def test_a_silent_target_that_is_well_again_is_used_at_once_though_others_
             await asyncio.sleep(0.01)
     worker._send(session.decider.judge(dead(21, well), consumer, here, 0.0))
     assert [job.delivery.tag for job in sent.jobs] == [21], "the next goes with all others, unasked"
-
-
-def test_a_target_that_was_silent_for_a_moment_rests_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And longer each time that it does not answer: a node may be frozen for minutes, or one confirm be late."""
-    clock, target = Clock(), ("", "DLQ.q", None)
-    monkeypatch.setattr(cooldown, "time", clock)
-    silent, rested = SilentTargets(*SILENT_S), list[float]()
-    for _ in range(7):
-        silent.rest(target)
-        rested.append(silent[target] - clock.now)
-        clock.now = silent[target]
-        assert silent.is_over(target)
-    assert rested == [1, 2, 4, 8, 15, 15, 15]
-    silent.took(target)
-    silent.rest(target)
-    assert silent[target] - clock.now == 1
 
 
 async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -> None:

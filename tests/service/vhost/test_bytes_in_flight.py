@@ -1,7 +1,6 @@
 """What is held for a queue that refuses takes its own bytes from the others, and no more: those are read."""
 
 import re
-from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
@@ -10,11 +9,7 @@ from dlx_router.broker.address import Host, Login
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
 from dlx_router.broker.topology import Topology
-from dlx_router.config.environment.settings import Settings
-from dlx_router.config.policy_files.loader import load_policies
-from dlx_router.core.names import Names
 from dlx_router.core.refusal import InDoubt
-from dlx_router.service.app import LEAST_BYTES, App
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
@@ -144,16 +139,3 @@ async def test_what_is_held_is_counted_as_it_comes_and_goes(room: _Room) -> None
     assert waits.held_bytes == 204, "what the broker has again is gone"
     waits.took([jobs[0]])
     assert waits.held_bytes == 0, "all others are sent"
-
-
-def test_each_vhost_has_its_share_of_the_bytes(tmp_path: Path) -> None:
-    """Each had all of them: fifty vhosts, fifty times as much as the setting says."""
-    (tmp_path / "p.yaml").write_text('{"version": 1, "policies": []}', encoding="utf-8")
-    settings = Settings.load({"amqp_url": "amqp://guest:guest@127.0.0.1:1/", "in_flight_bytes": "8MiB"})
-    app = App(settings, load_policies(tmp_path, Names()))
-
-    def share(vhosts: int) -> int:
-        return app._attendant("/", vhosts)._limits.in_flight_bytes
-
-    assert [share(count) for count in (1, 2, 4)] == [8 << 20, 4 << 20, 2 << 20]
-    assert share(1000) == LEAST_BYTES == 64 << 10
