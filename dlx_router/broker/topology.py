@@ -163,7 +163,7 @@ class Topology:
 
     async def depths(self, queues: Iterable[str]) -> dict[str, int]:
         """How many messages wait in each of these queues; what is not there, or cannot be looked at, is left out."""
-        return {name: ready for name, (ready, _) in (await self.censuses(queues)).items()}
+        return {name: ready for name, (ready, _) in (await self.queue_counts(queues)).counts.items()}
 
     async def censuses(self, queues: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Ready messages and consumers of each of these queues; those that cannot be looked at are left out."""
@@ -348,7 +348,10 @@ class Topology:
             if isinstance(definition, Binding):
                 await self._bind(definition, missing)
             elif not await self._stands(definition):
-                await (self._make(definition) if self._declare else _note(missing, definition))
+                if self._declare:
+                    await self._make(definition)
+                else:
+                    missing.append(definition)
                 made.append(definition)
         if missing:
             raise TopologyMissing(f"vhost {self.vhost!r}", missing)
@@ -403,10 +406,6 @@ def _require_meant(what: str, method: Any) -> None:
         name: str = getattr(method, kind, "")
         if (read := as_read(name)) != name:
             raise error(f"{what}: the broker reads {name!r} as {read!r}, so there is no {kind} of that name")
-
-
-async def _note(missing: list[Definition], definition: Definition) -> None:
-    missing.append(definition)
 
 
 def _declaration(definition: Exchange | Queue) -> Any:

@@ -22,7 +22,8 @@ def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str
             return f"{died}: {decision.cause} after {decision.attempts} attempts; to {where} ({by})"
         case Park():
             where = f" at {decision.target!r}" if decision.target else ""
-            whose = ", which is the router's own" if _is_own(decision, policy) else ""
+            is_own = decision.cause is Cause.FORBIDDEN and policy is not None and policy.ours.is_own(decision.target)
+            whose = ", which is the router's own" if is_own else ""
             return f"{died}: parked, {decision.cause}{where}{whose} ({by})"
         case Hold():
             where = f" at {decision.target!r}" if decision.target else ""
@@ -33,8 +34,3 @@ def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str
             return f"{died}: discarded, as the policy says ({by})"
         case _:
             assert_never(decision)
-
-
-def _is_own(decision: Park, policy: Effective | None) -> bool:
-    """Whether that is why it was forbidden."""
-    return decision.cause is Cause.FORBIDDEN and policy is not None and policy.ours.is_own(decision.target)

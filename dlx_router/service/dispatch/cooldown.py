@@ -50,11 +50,6 @@ class Cooldown(dict[Key, float]):
         """It took a letter."""
         self.pop(target, None)
 
-    def forget_over(self) -> None:
-        """Those that have rested for long enough are asked as any other."""
-        for target in [target for target in self if not self.has(target)]:
-            del self[target]
-
 
 class Pace:
     """How fast letters go to a target that refuses some: half as fast after a refusal, two more a second per confirm.

@@ -9,6 +9,7 @@ anybody else can be told one; a later leader has a larger term, as far as the ro
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, Final
 
 from dlx_router.broker.state import StateQueue
@@ -35,10 +36,10 @@ class Leadership:
     def __init__(
         self,
         vhost: str,
-        watch: StateQueueWatch | None = None,
-        background: Background | None = None,
-        mended: Mended | None = None,
-        claim: Callable[[str], Claim | None] = lambda _local: None,
+        watch: StateQueueWatch,
+        background: Background,
+        mended: Mended,
+        claim: Callable[[str], Claim | None],
     ) -> None:
         """`mended(error)` does what can be done about a state queue that was lost while letters go on.
 
@@ -63,7 +64,7 @@ class Leadership:
     @property
     def leaderless_s(self) -> float | None:
         """For how long nobody leads; None: somebody does, or that is not known."""
-        return None if self.is_ours or self._watch is None else self._watch.missing_s
+        return None if self.is_ours else self._watch.missing_s
 
     @contextlib.contextmanager
     def heard(self, listener: Heard) -> Iterator[None]:
@@ -77,9 +78,12 @@ class Leadership:
     @contextlib.asynccontextmanager
     async def held(self, topology: Topology, *, shared: bytes | None) -> AsyncIterator[None]:
         """Inside the block we stand for it. `shared`: the key of a file; None: we hold the state queue, for its key."""
-        standing = None if shared is None else asyncio.create_task(self._kept(topology, shared))
+        standing = None
         if shared is None:
             self._set(leads=True)
+        else:
+            work = partial(self._stand, topology, shared)
+            standing = asyncio.create_task(self._background.keep("leadership", work, where=self.vhost))
         try:
             yield
         finally:
@@ -88,27 +92,19 @@ class Leadership:
                 standing.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await standing
-                if self._watch is not None:
-                    self._watch.quiet()
+                self._watch.quiet()
 
     def lose(self) -> None:
         """The state queue is lost: act no more."""
         self._set(leads=False)
-
-    async def _kept(self, topology: Topology, shared: bytes) -> None:
-        if self._background is None:
-            await self._stand(topology, shared)
-        else:
-            await self._background.keep("leadership", lambda: self._stand(topology, shared), where=self.vhost)
 
     async def _stand(self, topology: Topology, shared: bytes) -> None:
         while True:
             try:
                 await self._stand_once(topology, shared)
             except TopologyError as error:
-                self._missing(str(error))
-                if self._mended is not None:
-                    await self._mended(error)
+                self._watch.nobody_leads(str(error))
+                await self._mended(error)
                 if isinstance(error, QueueMissing):
                     await self._declare(topology)
             finally:
@@ -123,14 +119,13 @@ class Leadership:
             self.lose()
             lost.set_result(why)
 
-        moved = self._watch.moved if self._watch is not None else lambda _moved: None
+        moved = self._watch.moved
         async with StateQueue(topology, on_lost=end, on_moved=moved, shared=shared, claim=self._claim) as state:
             looking, self._state = asyncio.create_task(self._look(state)), state
             try:
                 await state.wait_active()
                 self._set(leads=True)
-                if self._watch is not None:
-                    self._watch.began()  # by the next look it may be lost again
+                self._watch.began()  # by the next look it may be lost again
                 raise await lost
             finally:
                 self._state = None
@@ -139,25 +134,21 @@ class Leadership:
 
     async def _look(self, state: StateQueue) -> None:
         """Whether anybody leads. Behind an alarm of the broker nobody can tell."""
-        while self._watch is not None:
+        while True:
             await asyncio.sleep(AGAIN_S)
             if self.is_ours or state.is_answered:
                 self._watch.led()
             elif state.is_blocked:
                 self._watch.quiet()
             else:
-                self._missing(state.hindrance or _TAKEN)
+                self._watch.nobody_leads(state.hindrance or _TAKEN)
 
     async def _declare(self, topology: Topology) -> None:
         """Somebody deleted it: with DECLARE=never it is named."""
         try:
             await topology.ensure_core()
         except TopologyError as error:
-            self._missing(str(error))
-
-    def _missing(self, why: str) -> None:
-        if self._watch is not None:
-            self._watch.nobody_leads(why)
+            self._watch.nobody_leads(str(error))
 
     def _set(self, *, leads: bool) -> None:
         if leads == self.is_ours:

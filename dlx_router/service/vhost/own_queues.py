@@ -52,7 +52,9 @@ class OwnQueues:
         except TimeoutError:
             if before is None:
                 raise
-        if self._is_suspect(vhost):
+        # Something harmful was seen, or a policy that comes just now: then nothing is believed.
+        changes = self._management is not None and vhost in self._management.disagreeing
+        if changes or self._harmful.get(vhost) or self._foreign.get(vhost):
             return await self.check(vhost, topology)
         self._unconfirmed.add(vhost)
         fate = "they were as they should be before; letters go on, and it is asked again at once"
@@ -79,11 +81,6 @@ class OwnQueues:
         self._verified.pop(vhost, None)
         texts = filter(None, (self._harmful.get(vhost), self._foreign.get(vhost)))
         return Trouble(f"own queues and exchanges are not safe: {'; '.join(texts)}")
-
-    def _is_suspect(self, vhost: str) -> bool:
-        """Something harmful was seen, or a policy that comes just now: then nothing is believed."""
-        changes = self._management is not None and vhost in self._management.disagreeing
-        return changes or bool(self._harmful.get(vhost) or self._foreign.get(vhost))
 
     async def _policies(self, vhost: str) -> None:
         reason, note = f"own queues {vhost}", f"policies {vhost}"
@@ -160,13 +157,10 @@ class OwnQueues:
                 caught = await self.check(vhost, topology)
                 if vhost not in self._unanswered:
                     catching(caught)
-                    self._confirm(vhost)
+                    if vhost in self._unconfirmed:
+                        self._unconfirmed.discard(vhost)
+                        log.info("own_queues.confirmed", vhost=vhost)
             except Trouble as error:
                 trouble(str(error))
             except TopologyError:
                 continue  # what was seen before holds until somebody tells
-
-    def _confirm(self, vhost: str) -> None:
-        if vhost in self._unconfirmed:
-            self._unconfirmed.discard(vhost)
-            log.info("own_queues.confirmed", vhost=vhost)

@@ -97,7 +97,7 @@ class VhostRunner:
         self.reads = QueueReads(vhost, names, management, metrics, readiness, self._extract)
         self._survey, self._lookout = survey, QueueDepths(names, management)
         self.journal = self._journal = journal
-        self._watch = StateQueueWatch(vhost, names.state, readiness, self._quarantined)
+        self._watch = StateQueueWatch(vhost, names.state, readiness, metrics)
         self._background = Background(metrics, readiness)
         self.leadership = Leadership(vhost, self._watch, self._background, self._free_state, claim)
         self.key = b""  # that signs; empty before the first session
@@ -432,9 +432,6 @@ class VhostRunner:
         if self._observe:
             return contextlib.nullcontext()
         return self.leadership.held(topology, shared=key if self._keys.is_shared else None)
-
-    def _quarantined(self) -> None:
-        self._metrics.state_quarantined[self.vhost] += 1
 
     def _key_lost(self, why: str) -> None:
         self.leadership.lose()

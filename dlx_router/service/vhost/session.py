@@ -104,7 +104,13 @@ class Session:
         self._names, self._key, self._limits = names, key, limits
         self._topology, self._readiness, self._setting = topology, readiness, sources
         self._sources: Sources
-        room = BytesInFlight(self.vhost, limits.in_flight_bytes, readiness, held=self._held_bytes, rests=self._rests)
+        room = BytesInFlight(
+            self.vhost,
+            limits.in_flight_bytes,
+            readiness,
+            held=lambda: refusals.held_bytes + (self._sources.held_bytes if self._attending else 0),
+            rests=lambda: self.publish_link.blocked or journal.holds_letters,
+        )
         self._in_flight, self.weigh = room, room.weigh  # as Owner says; it is called for each letter
         self.consumers = Consumers(self.vhost, names, key, metrics, self._consumer_lost)
         self._attending = self._is_over = False
@@ -396,12 +402,6 @@ class Session:
     def retire_later(self, batch: Batch) -> None:
         """Take nothing more of what retention took out, until the stream has this batch or never will."""
         self._retired.rest_until(batch)
-
-    def _rests(self) -> bool:
-        return self.publish_link.blocked or self._journal.holds_letters
-
-    def _held_bytes(self) -> int:
-        return self._refusals.held_bytes + (self._sources.held_bytes if self._attending else 0)
 
     def _end(self, error: Exception | None) -> None:
         if not self._ended.done():

@@ -94,7 +94,9 @@ class Stalls:
             problem = f"vhost {self._vhost!r}: the broker does not say what lies in our queues: {why}"
             self._readiness.set(self._answers, problem)
             return
-        self._set_depths({queue: ready for queue, (ready, _) in counts.items() if queue in self._own})
+        self._forget_depths(queue for queue in self._own if queue not in counts)
+        own = {(self._vhost, queue): counts[queue][0] for queue in self._own if queue in counts}
+        self._metrics.messages_ready |= own
         doubted = [
             queue for queue, (ready, consumers) in counts.items() if self._judge(session, queue, ready, consumers)
         ]
@@ -110,10 +112,6 @@ class Stalls:
     @property
     def _answers(self) -> str:
         return f"answers {self._vhost}"
-
-    @property
-    def _may_give_up(self) -> bool:
-        return self._clock() - self._given_up_s > AGAIN_S
 
     # -- which --------------------------------------------------------------------------------------------------
 
@@ -194,25 +192,20 @@ class Stalls:
             fate = "what is here of it is still settled; consuming it anew"
             log.warning("consumer.resubscribed", vhost=self._vhost, queue=queue, **details, fate=fate)
             session.resubscribe(queue)
-        elif self._is_ours_alone(consumer, look) and self._may_give_up:
+            return
+        # Nobody of higher priority takes from the queue, and nobody else is its single active consumer.
+        is_ours_alone = not consumer.is_single and (self._names.is_own(queue) or look.consumers <= 1)
+        if is_ours_alone and self._clock() - self._given_up_s > AGAIN_S:
             self._given_up_s = self._clock()
             self._count(queue, CONNECTION)
             ready = number_of(look.ready, "ready message")
             why = f"{ready} in queue {queue!r}, and none is delivered, to a new consumer either"
             session.trouble(f"{why}; connecting anew")
 
-    def _is_ours_alone(self, consumer: Consumer, look: Look) -> bool:
-        """Nobody of higher priority takes from the queue, and nobody else is its single active consumer."""
-        return not consumer.is_single and (self._names.is_own(consumer.queue) or look.consumers <= 1)
-
     # -- metrics ------------------------------------------------------------------------------------------------
 
     def _count(self, queue: str, reason: str) -> None:
         self._metrics.resubscriptions[reason][self._vhost, queue] += 1
-
-    def _set_depths(self, ready: dict[str, int]) -> None:
-        self._forget_depths(queue for queue in self._own if queue not in ready)
-        self._metrics.messages_ready |= {(self._vhost, queue): count for queue, count in ready.items()}
 
     def _forget_depths(self, queues: Iterable[str] | None = None) -> None:
         for queue in self._own if queues is None else queues:

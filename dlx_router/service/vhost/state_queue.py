@@ -1,11 +1,11 @@
 """What is told of the state queue of a vhost: what no router wrote there, and that nobody leads."""
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 from dlx_router.broker.state import Moved
 from dlx_router.telemetry.logs import Once, log
+from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 
 OBJECTS_S: Final = 20.0  # a takeover has 5 s
@@ -15,10 +15,10 @@ ROLLOUT_S: Final = 600.0
 
 
 class StateQueueWatch:
-    """Of one vhost. `count()` hears of each message that was moved."""
+    """Of one vhost."""
 
-    def __init__(self, vhost: str, queue: str, readiness: Readiness, count: Callable[[], None]) -> None:
-        self._vhost, self._queue, self._readiness, self._count = vhost, queue, readiness, count
+    def __init__(self, vhost: str, queue: str, readiness: Readiness, metrics: Metrics) -> None:
+        self._vhost, self._queue, self._readiness, self._metrics = vhost, queue, readiness, metrics
         self._key = f"leader {vhost}"
         self._since_s: float | None = None
         self._patience_s = ROLLOUT_S
@@ -38,7 +38,7 @@ class StateQueueWatch:
 
     def moved(self, message: Moved) -> None:
         """Counted; logged once for each kind of junk, with what is known of who wrote it."""
-        self._count()
+        self._metrics.state_quarantined[self._vhost] += 1
         self._once.warn(
             message.why,
             "state.quarantined",

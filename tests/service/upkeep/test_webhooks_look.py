@@ -20,7 +20,6 @@ from dlx_router.redrive.task import Spec, State, Task
 from dlx_router.service.redrive.task_log import NotLeader
 from dlx_router.service.upkeep import webhooks
 from dlx_router.service.upkeep.webhooks import Webhooks
-from dlx_router.service.vhost.leadership import Leadership
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -28,6 +27,7 @@ from dlx_router.webhooks import outbox
 from dlx_router.webhooks.sender import Sender
 from tests.core.core_samples import letter
 from tests.journal.journal_samples import RULING, line
+from tests.service.vhost.test_leadership import of_a_vhost
 from tests.support.eventually import patience
 from tests.support.receiver import Receiver
 from tests.webhooks.test_signature import SECRET
@@ -39,7 +39,7 @@ class Runner:
     """A vhost as `Webhooks` sees it. What it records comes into the index as the journal would bring it."""
 
     def __init__(self, scene: "Scene") -> None:
-        self.leadership, self.journal, self.tasks = Leadership("/"), self, self
+        self.leadership, self.journal, self.tasks = of_a_vhost(), self, self
         self.states: dict[str, str] = {}
         self.found: list[Task] | None = []  # None: the journal of tasks is being read
         self._scene = scene

@@ -2,12 +2,27 @@
 
 import asyncio
 
+from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.leadership import Leadership, lead
+from dlx_router.service.vhost.state_queue import StateQueueWatch
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
 
 
+def of_a_vhost() -> Leadership:
+    """A leadership that nobody else stands for."""
+    readiness, metrics = Readiness(), Metrics()
+
+    async def mended(_error: Exception) -> None:
+        """Nothing can be done."""
+
+    watch = StateQueueWatch("/", "dlx-router.state", readiness, metrics)
+    return Leadership("/", watch, Background(metrics, readiness), mended, lambda _address: None)
+
+
 async def test_a_session_that_is_over_leaves_no_listener_behind() -> None:
-    leadership, terms = Leadership("/"), list[int]()
+    leadership, terms = of_a_vhost(), list[int]()
 
     async def work(term: int) -> None:
         terms.append(term)
@@ -25,7 +40,7 @@ async def test_a_session_that_is_over_leaves_no_listener_behind() -> None:
 
 
 async def test_work_ends_with_the_leadership() -> None:
-    leadership, at_work = Leadership("/"), list[int]()
+    leadership, at_work = of_a_vhost(), list[int]()
 
     async def work(term: int) -> None:
         at_work.append(term)
