@@ -5,10 +5,12 @@ import pytest
 from dlx_router.core.attending import (
     RAISE,
     QueueFacts,
+    deadly_limit,
     delivery_limit,
     is_near,
     refusal,
     remedy,
+    unknown_limit,
 )
 
 V310, V40, V43 = (3, 10), (4, 0), (4, 3)
@@ -84,6 +86,17 @@ def test_what_cannot_be_attended_is_refused_with_the_reason(
     reason = refusal(mode, facts, version, accepts_limit=False)
     assert why in reason
     assert bool(why) == bool(reason)
+
+
+def test_only_a_limit_without_a_dead_letter_exchange_deletes() -> None:
+    assert deadly_limit(QueueFacts("quorum"), V43) == 20
+    assert deadly_limit(QueueFacts("quorum", {"x-dead-letter-exchange": "dlx"}), V43) is None
+    assert deadly_limit(QueueFacts("classic"), V43) is None
+
+
+@pytest.mark.parametrize(("version", "limit"), [(V310, None), (V40, 20), (V43, 20)])
+def test_a_limit_that_nobody_told_is_the_brokers_own(version: tuple[int, ...], limit: int | None) -> None:
+    assert unknown_limit(version) == deadly_limit(QueueFacts("quorum"), version) == limit
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,18 @@ def test_everything_that_can_be_said() -> None:
     )
 
 
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"queue":}', pytest.param(b"[" * 100_000, id="deep")])
+def test_what_is_not_json_is_said_to_be_none(text: bytes) -> None:
+    with pytest.raises(DeclarationError, match=r"^not JSON$"):
+        read(text)
+
+
+@pytest.mark.parametrize("text", [b"null", b"[]", b'"work"', b"7"])
+def test_json_that_is_no_object_is_none_either(text: bytes) -> None:
+    with pytest.raises(DeclarationError, match=r"^not a JSON object$"):
+        read(text)
+
+
 @pytest.mark.parametrize(
     ("member", "value"),
     [

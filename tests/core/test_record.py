@@ -22,9 +22,11 @@ from dlx_router.core.record import (
     Record,
     RecordError,
     encode,
+    mac,
     properties_of,
     run_of,
     sign,
+    signer,
     standing,
     told,
 )
@@ -193,6 +195,17 @@ def test_what_letters_of_a_run_share_and_their_own_make_the_record_of_each(
 
 
 @law
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_many_digests_of_one_key_are_each_its_mac(body: bytes, other: bytes) -> None:
+    begin = signer(KEY)
+    digests = begin(), begin()
+    for digest, data in zip(digests, (body, other), strict=True):
+        digest.update(data)
+    assert [digest.hexdigest() for digest in digests] == [mac(body, KEY), mac(other, KEY)]
+    assert mac(body, KEY) != mac(body, KEY[:-1])
+
+
+@law
 @given(records, st.data())
 def test_whatever_is_changed_breaks_the_signature(original: Record, data: st.DataObject) -> None:
     signed_bytes = bytearray(encode(original, KEY, ENORMOUS))
@@ -297,6 +310,12 @@ def long_one(count: int, **more: Any) -> Record:
 def test_over_its_size_the_error_goes_first(limit: int) -> None:
     large = record(error={"type": "E", "message": "x" * limit})
     assert decode(encode(large, KEY, limit), KEY) == replace(large, error=None, cut=True)
+
+
+def test_of_two_deaths_the_newest_stays() -> None:
+    two = record(deaths=(death("b"), death()), first=First("work", "x" * 100, ("k" * 200,), "rejected"))
+    kept = decode(encode(two, KEY, 700), KEY)
+    assert [entry.queue for entry in kept.deaths] == ["b"]
 
 
 names = st.text("abcdefghij.-", min_size=1, max_size=100)

@@ -126,6 +126,10 @@ def test_the_expression_for_columns_is_the_rule(
     ]
 
 
+def test_without_a_policy_nothing_waits() -> None:
+    assert longest_wait_ms(None) == 0
+
+
 @law
 @given(
     st.sampled_from([-1, 2, 3, 10]),

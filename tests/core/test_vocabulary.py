@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,9 +10,24 @@ from dlx_router.core.letter import Props
 from dlx_router.core.names import MAX_NAME_BYTES, Names
 from dlx_router.core.record import encode, properties_of
 from dlx_router.core.remembered import decode
+from dlx_router.core.words import BROKER_REASONS, OTHER, counted
 from tests.core.core_samples import KEY, amqp_text, law, queues, record
 
 # Reasons
+
+
+@pytest.mark.parametrize("reason", [*sorted(BROKER_REASONS), "unknown", "application"])
+def test_reasons_that_we_know_are_counted_by_themselves(reason: str) -> None:
+    assert counted(reason) == reason
+
+
+def test_what_applications_say_is_counted_as_one_because_they_may_say_anything() -> None:
+    assert counted("application:card.declined") == counted("application:\udcff") == "application"
+
+
+@pytest.mark.parametrize("reason", ["", "Rejected", "rejected ", "applications", "xapplication:a", OTHER, "\udcff"])
+def test_what_any_publisher_may_write_is_counted_together(reason: str) -> None:
+    assert counted(reason) == OTHER
 
 
 # Breakers
