@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from dlx_router.broker.answers import LinkError
@@ -21,15 +21,12 @@ from dlx_router.core.policy import Effective
 from dlx_router.core.target import dead_letter_queue, transient_queue
 from dlx_router.core.words import Cause
 from dlx_router.service.dispatch.cooldown import SILENT_S, SilentTargets
-from dlx_router.service.dispatch.in_use import Busy
+from dlx_router.service.dispatch.in_use import Busy, InUse
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.routes import Resource, how_made, reap_ms
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
-
-if TYPE_CHECKING:  # it asks the workers, which use what is here
-    from dlx_router.service.dispatch.idle_queues import IdleQueues
 
 ABSENT_S: Final = 5.0
 WITHIN_S: Final = 15.0
@@ -58,6 +55,24 @@ class Passing:
     failed_queue: str
     after_s: float
     idle_since_s: float
+
+
+class Idle(Protocol):
+    """What has to be known before a queue is deleted."""
+
+    in_use: InUse
+
+    def deletes(self) -> bool:
+        """Whether any policy in force has dead-letter queues deleted."""
+
+    def may_be_deleted(self, queue: str) -> bool:
+        """Whether it is a dead-letter queue that a router may delete."""
+
+    def is_aimed_at(self, queue: str) -> bool:
+        """Whether letters go there by a policy that names it, and so past what is known here."""
+
+    async def settled(self) -> bool:
+        """Once all that was published before has its answer; False where that takes too long."""
 
 
 class CreatedQueues:
@@ -124,7 +139,7 @@ class TargetResources:
         kind_of: Callable[[str], Awaitable[str | None]] = unknown,
         *,
         refusals: RefusingQueues | None = None,
-        idle: "IdleQueues | None" = None,
+        idle: Idle | None = None,
         was_there: Bounded[Resource, str] | None = None,
         created: CreatedQueues | None = None,
         list_created: Callable[[], Awaitable[frozenset[str] | None]] = unlisted,
@@ -317,7 +332,7 @@ class TargetResources:
             self._reaping = False
 
     async def _look(
-        self, idle: "IdleQueues", name: str, candidate: Passing, policies_of: Callable[[str], Iterable[Effective]]
+        self, idle: Idle, name: str, candidate: Passing, policies_of: Callable[[str], Iterable[Effective]]
     ) -> None:
         try:
             is_idle = await self._topology.is_idle(name)
@@ -330,7 +345,7 @@ class TargetResources:
             after_s = reaped_after_s(policies_of(candidate.failed_queue), candidate.failed_queue, name)
             await self._reap(idle, name, candidate, after_s)
 
-    async def _reap(self, idle: "IdleQueues", name: str, candidate: Passing, after_s: float | None) -> None:
+    async def _reap(self, idle: Idle, name: str, candidate: Passing, after_s: float | None) -> None:
         if after_s is None or idle.is_aimed_at(name):
             del self._passing[name]
         elif time.monotonic() - candidate.idle_since_s < after_s:
@@ -339,7 +354,7 @@ class TargetResources:
             async with self._turn(name):
                 await self._delete(idle, name, candidate)
 
-    async def _delete(self, idle: "IdleQueues", name: str, candidate: Passing) -> None:
+    async def _delete(self, idle: Idle, name: str, candidate: Passing) -> None:
         """Letters that want it wait from here on; those on their way to it have arrived before it is deleted."""
         self._unlearn({name})
         candidate.idle_since_s = time.monotonic()  # where it stays it begins anew
@@ -359,10 +374,8 @@ class TargetResources:
         self._unlearn({queue})
 
     def _unlearn(self, names: Container[str]) -> None:
-        """Forget the resources by which letters reach these queues, which may be deleted."""
-        for resource, made in [*self.known.items()]:
-            if {"dlq": made, "return": resource[1]}.get(resource[0]) in names:
-                del self.known[resource]
+        for resource in [resource for resource, made in self.known.items() if _place_of(resource, made) in names]:
+            del self.known[resource]
 
     async def _lasting(self, queue: str) -> bool:
         """Only a queue that exists, and not for one connection only, gets a dead-letter queue of its own."""
@@ -372,6 +385,11 @@ class TargetResources:
             return await self._topology.queue_exists(queue)
         except QueueExclusive:
             return False
+
+
+def _place_of(resource: Resource, made: str) -> str | None:
+    """The queue that letters reach by this resource and that may be deleted; None for others."""
+    return made if resource[0] == "dlq" else resource[1] if resource[0] == "return" else None
 
 
 def reaped_after_s(policies: Iterable[Effective], failed_queue: str, name: str) -> float | None:
