@@ -13,16 +13,21 @@ the library: docs/clients.md. It is a distribution of its own, dlx-router-client
 
 from __future__ import annotations
 
-from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from dlx_router.client.declaration import (
+    Dead,
     FromDeadLetterQueue,
     InexactHeader,
     InvalidDeclaration,
     NotAcked,
     NotDeclared,
+    Result,
     Undeliverable,
 )
+
+if TYPE_CHECKING:
+    from dlx_router.client.asynchronous import dead, dead_many
 
 __all__ = [
     "Dead",
@@ -37,19 +42,11 @@ __all__ = [
     "dead_many",
 ]
 
-with suppress(ImportError):  # told to whoever asks for one of them, below
-    from dlx_router.client.asynchronous import Dead, Result, dead, dead_many
-
 
 def __getattr__(name: str) -> object:
-    """Only asked where aio-pika cannot be imported."""
-    if name not in {"Dead", "Result", "dead", "dead_many"}:
+    """Import what needs aio-pika once it is used."""
+    if name not in {"dead", "dead_many"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from dlx_router.client import asynchronous  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ImportError(
-            f"dlx_router.client.{name} is for aio-pika, which cannot be imported ({error}); "
-            "dlx_router.client.sync has the same for pika"
-        ) from error
+    from dlx_router.client import asynchronous  # noqa: PLC0415 - an extra
+
     return getattr(asynchronous, name)

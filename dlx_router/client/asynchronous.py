@@ -7,8 +7,7 @@ confuse two. Messages without an id are given one by it; the declaration says so
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -26,17 +25,13 @@ from dlx_router.client.declaration import (
     Dead,
     Delivered,
     Error,
-    InexactHeader,
     InvalidDeclaration,
     NotAcked,
     NotDeclared,
     Result,
     Undeliverable,
-    header,
-    kept,
-    require_room,
 )
-from dlx_router.client.exact import ADVICE, bytes_or_text, require_exact, require_whole_seconds
+from dlx_router.client.exact import declared_headers, require_room, require_whole_seconds
 
 __all__ = ["Dead", "Result", "dead", "dead_many"]
 
@@ -107,31 +102,38 @@ async def _declare(death: Dead, prefix: str, within: float) -> None:
     message = death.message
     if message.processed:
         raise InvalidDeclaration("the message was acked or rejected before; declare its death instead of that")
-    delivered = Delivered(
-        queue=death.queue,
-        exchange=message.exchange or "",
-        routing_key=message.routing_key or "",
-        headers=message.headers,
-        expiration=_expiration(message),
-        has_id=bool(message.message_id),
-    )
-    copied = copy_of(message, header(death, delivered, prefix, invents_ids=True))
-    await _publish(message, copied, prefix, within)
+    copied = copy_of(death, prefix)
+    try:
+        connection = message.channel.connection
+    except _BROKEN as error:
+        raise Undeliverable("the channel of the message is closed; it will be delivered once more") from error
+    tuned = getattr(connection.connection_tune, "frame_max", None) or FRAME_MAX
+    invented = 0 if copied.message_id else _INVENTED
+    require_room(lambda: len(ContentHeader(body_size=len(message.body), properties=copied).marshal()) + invented, tuned)
+    await _publish(connection, message, copied, f"{prefix}.declared", within)
     try:
         await message.ack()
     except _BROKEN as error:
         raise NotAcked(f"declared, but not acked: {error}; it will be delivered once more") from error
 
 
-def copy_of(message: AbstractIncomingMessage, declaration: str) -> spec.Basic.Properties:
-    """The properties of the copy. InexactHeader where pamqp cannot copy a header exactly."""
+def copy_of(death: Dead, prefix: str = PREFIX) -> spec.Basic.Properties:
+    """Return the properties of the copy. InexactHeader where pamqp cannot copy a header exactly."""
+    message = death.message
     require_whole_seconds(message.timestamp)
-    headers = kept(message.headers, declaration)
-    require_exact(headers, _again, bytes_or_text)
-    copied = message.properties
+    seconds = message.expiration  # aio-pika makes seconds of it, and 1000 ms of 1001
+    delivered = Delivered(
+        queue=death.queue,
+        exchange=message.exchange or "",
+        routing_key=message.routing_key or "",
+        headers=message.headers,
+        expiration=str(round(seconds * 1000)) if isinstance(seconds, (int, float)) else message.properties.expiration,
+        has_id=bool(message.message_id),
+    )
+    copied: spec.Basic.Properties = message.properties
+    copied.headers = declared_headers(death, delivered, prefix, _again, invents_ids=True)
     # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
-    copied.headers, copied.user_id, copied.expiration = headers, None, None
-    copied.cluster_id = message.cluster_id or ""
+    copied.user_id, copied.expiration, copied.cluster_id = None, None, message.cluster_id or ""
     return copied
 
 
@@ -139,30 +141,13 @@ def _again(table: Any) -> object:  # noqa: ANN401 - as read by pamqp
     return decode.field_table(encode.field_table(table))[1]
 
 
-def _expiration(message: AbstractIncomingMessage) -> str | None:
-    """In milliseconds, as it came: aio-pika makes seconds of it, and 1000 of 1001."""
-    seconds = message.expiration
-    return str(round(seconds * 1000)) if isinstance(seconds, (int, float)) else message.properties.expiration
-
-
-def _connection(message: AbstractIncomingMessage) -> AbstractConnection:
-    """That the message came by; Undeliverable where its channel is closed, so that it could not be acked either."""
-    try:
-        return message.channel.connection
-    except _BROKEN as error:
-        raise Undeliverable("the channel of the message is closed; it will be delivered once more") from error
-
-
-async def _publish(message: AbstractIncomingMessage, copied: spec.Basic.Properties, prefix: str, within: float) -> None:
-    connection = _connection(message)
-    tuned = getattr(connection.connection_tune, "frame_max", None) or FRAME_MAX
-    exchange = f"{prefix}.declared"
-    try:
-        size = len(ContentHeader(body_size=len(message.body), properties=copied).marshal())
-        size += 0 if copied.message_id else _INVENTED
-    except Exception as error:  # its encoder raises what comes
-        raise InexactHeader(f"a property cannot be written: {error!r}; {ADVICE}") from error
-    require_room(size, tuned)
+async def _publish(
+    connection: AbstractConnection,
+    message: AbstractIncomingMessage,
+    copied: spec.Basic.Properties,
+    exchange: str,
+    within: float,
+) -> None:
     publishing = _publishing_of(connection)
 
     async def publish() -> None:
@@ -177,16 +162,8 @@ async def _publish(message: AbstractIncomingMessage, copied: spec.Basic.Properti
             )
 
     try:
-        await _in_time(publish(), within)
+        await asyncio.wait_for(publish(), within)
     except PublishError as error:
         raise Undeliverable(f"exchange {exchange!r} leads to no queue: does a router attend this vhost?") from error
     except _BROKEN as error:
         raise Undeliverable(f"exchange {exchange!r}: {str(error) or 'no answer in time'}") from error
-
-
-async def _in_time(work: Coroutine[Any, Any, None], within: float) -> None:
-    if sys.version_info < (3, 11):
-        await asyncio.wait_for(work, within)
-    else:
-        async with asyncio.timeout(within):
-            await work

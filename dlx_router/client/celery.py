@@ -25,18 +25,8 @@ from celery.exceptions import Reject
 from kombu.transport import pyamqp
 from kombu.utils.imports import symbol_by_name
 
-from dlx_router.client.declaration import (
-    PREFIX,
-    Delivered,
-    InexactHeader,
-    NotDeclared,
-    Undeliverable,
-    Words,
-    header,
-    kept,
-    require_room,
-)
-from dlx_router.client.exact import bytes_or_text, require_exact
+from dlx_router.client.declaration import PREFIX, Delivered, InexactHeader, NotDeclared, Undeliverable, Words
+from dlx_router.client.exact import declared_headers, require_room
 from dlx_router.client.handlers import REASON, WITHIN_S, Redact, Settings, not_declared
 
 _LOST: Final = pyamqp.Transport.recoverable_connection_errors
@@ -126,9 +116,7 @@ class _Declarer:
             expiration=message.properties.get("expiration"),
             has_id=bool(message.properties.get("message_id")),
         )
-        text = header(Words(reason=self._settings.reason, error=details), delivered, prefix)
-        headers = kept(message.headers, text)
-        require_exact(headers, _again, bytes_or_text)
+        headers = declared_headers(Words(reason=self._settings.reason, error=details), delivered, prefix, _again)
         # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
         properties = {**message.properties, "application_headers": headers, "user_id": None, "expiration": None}
         with self._lock:
@@ -154,7 +142,7 @@ class _Declarer:
             connection = self._app.connection_for_write(heartbeat=0, connect_timeout=within)  # nobody would let it beat
             self._opened = connection, connection.channel()
         _, channel = self._opened
-        require_room(len(copy._serialize_properties()), channel.connection.frame_max)  # noqa: SLF001 - it has no other way
+        require_room(lambda: len(copy._serialize_properties()), channel.connection.frame_max)  # noqa: SLF001 - it has no other way
         channel.basic_publish_confirm(
             copy, exchange=exchange, routing_key=routing_key, mandatory=True, timeout=within, confirm_timeout=within
         )

@@ -153,19 +153,13 @@ def header(words: Words, message: Delivered, prefix: str, *, invents_ids: bool =
     return json.dumps(text, separators=(",", ":"))
 
 
-def require_room(header_bytes: int, frame_max: int) -> None:
-    """Raise Undeliverable where the properties do not fit one frame: the broker would close the whole connection."""
-    if header_bytes > frame_max - FRAME_EDGE:
-        raise Undeliverable(f"its headers would have {header_bytes} bytes, and a frame holds {frame_max - FRAME_EDGE}")
-
-
 def kept(headers: Mapping[str, Any], declaration: str) -> dict[str, Any]:
     """The headers of the copy: as they came, without what only holds for the delivery, and with the declaration."""
     return {**{name: value for name, value in headers.items() if is_kept(name)}, HEADER: declaration}
 
 
 def is_kept(name: str | bytes) -> bool:
-    """The header of this name comes along."""
+    """Whether the header of this name comes along."""
     return name not in _OURS and not (isinstance(name, str) and _STALE.fullmatch(name))  # no text: stays bytes
 
 

@@ -76,27 +76,20 @@ class Deliveries:
         self._ended_by[delivery_tag] = error
 
     def basic_consume(
-        self,
-        queue: str,
-        on_message_callback: Callback,
-        auto_ack: bool = False,
-        *args: Any,
-        **kwargs: Any,
+        self, queue: str, on_message_callback: Callback, auto_ack: bool = False, *args: Any, **kwargs: Any
     ) -> Any:
         """As pika's, with its callback watched."""
-        callback = on_message_callback if auto_ack else self._watched(queue, on_message_callback)
-        return self._own["basic_consume"](queue, callback, auto_ack, *args, **kwargs)
 
-    def _watched(self, queue: str, callback: Callback) -> Callback:
         def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
             self.taken(queue, method, properties, body)
             try:
-                callback(channel, method, properties, body)
+                on_message_callback(channel, method, properties, body)
             except Exception as error:
                 self._declared(method.delivery_tag, error)
                 raise
 
-        return take
+        callback = on_message_callback if auto_ack else take
+        return self._own["basic_consume"](queue, callback, auto_ack, *args, **kwargs)
 
     def consume(self, queue: str, auto_ack: bool = False, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """As pika's."""

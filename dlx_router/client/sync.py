@@ -22,16 +22,12 @@ from dlx_router.client.declaration import (
     Dead,
     Delivered,
     Error,
-    InexactHeader,
     NotAcked,
     NotDeclared,
     Result,
     Undeliverable,
-    header,
-    kept,
-    require_room,
 )
-from dlx_router.client.exact import ADVICE, bytes_or_text, require_exact
+from dlx_router.client.exact import bytes_or_text, declared_headers, require_room
 
 __all__ = ["Dead", "Message", "Result", "dead", "dead_many"]
 
@@ -77,22 +73,13 @@ def dead_many(items: Iterable[Dead], *, prefix: str = PREFIX) -> list[Result]:
 
 
 def _declare(death: Dead, prefix: str) -> None:
-    channel, method, properties, body = death.message
-    delivered = Delivered(
-        queue=death.queue,
-        exchange=method.exchange,
-        routing_key=method.routing_key,
-        headers=properties.headers or {},
-        expiration=properties.expiration,
-        has_id=bool(properties.message_id),
+    channel, method, _, body = death.message
+    copied, exchange = copy_of(death, prefix), f"{prefix}.declared"
+    # what was agreed upon, which pika says only inside; a larger frame would end the connection
+    agreed = getattr(getattr(getattr(channel.connection, "_impl", None), "params", None), "frame_max", None)
+    require_room(
+        lambda: len(b"".join(copied.encode())), agreed if isinstance(agreed, int) and agreed > 0 else FRAME_MAX
     )
-    copied = copy_of(properties, header(death, delivered, prefix))
-    exchange = f"{prefix}.declared"
-    try:
-        size = len(b"".join(copied.encode()))
-    except Exception as error:  # its encoder raises what comes, AssertionError too
-        raise InexactHeader(f"a property cannot be written: {error!r}; {ADVICE}") from error
-    require_room(size, _frame_max(channel.connection))
     try:
         publisher = _publisher(channel.connection)
         publisher.basic_publish(exchange, method.routing_key, body, copied, mandatory=True)
@@ -119,13 +106,21 @@ def _publisher(connection: BlockingConnection) -> BlockingChannel:
     return channel
 
 
-def copy_of(properties: pika.BasicProperties, declaration: str) -> pika.BasicProperties:
-    """The properties of the copy. InexactHeader where pika cannot copy a header exactly."""
+def copy_of(death: Dead, prefix: str = PREFIX) -> pika.BasicProperties:
+    """Return the properties of the copy. InexactHeader where pika cannot copy a header exactly."""
+    _, method, properties, _ = death.message
+    delivered = Delivered(
+        queue=death.queue,
+        exchange=method.exchange,
+        routing_key=method.routing_key,
+        headers=properties.headers or {},
+        expiration=properties.expiration,
+        has_id=bool(properties.message_id),
+    )
     copied = copy(properties)
-    copied.headers = kept(properties.headers or {}, declaration)
+    copied.headers = declared_headers(death, delivered, prefix, _again, _doubt)
     # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
     copied.user_id = copied.expiration = None
-    require_exact(copied.headers, _again, _doubt)
     return copied
 
 
@@ -139,9 +134,3 @@ def _doubt(value: object) -> str:
     if isinstance(value, long):
         return f"pika cuts fractions off, and {int(value)} may have been one; where it was none, set it to int(...)"
     return bytes_or_text(value)
-
-
-def _frame_max(connection: BlockingConnection) -> int:
-    """What was agreed upon; pika tells it only inside. A larger frame would end the connection."""
-    agreed = getattr(getattr(getattr(connection, "_impl", None), "params", None), "frame_max", None)
-    return agreed if isinstance(agreed, int) and agreed > 0 else FRAME_MAX

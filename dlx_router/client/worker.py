@@ -10,9 +10,8 @@ async for letter in receive("DLQ.orders", url="http://127.0.0.1:9719", token=tok
 
 Stands alone: nothing but the standard library, from Python 3.9 on. Each letter comes at least once. See docs/leases.md.
 
-Whoever is cancelled while letters are waited for leaves none behind: what the router answers late is given back, by the
-thread that waited. A process that ends before that answer leaves it to the router: letters that were on their way to it
-come back when their lease ends, after `visibility` seconds at the latest.
+To be cancelled while letters are waited for leaves none behind: what the router answers late is given back. Letters on
+their way to a process that ends come back when their lease ends, after `visibility` seconds at the latest.
 """
 
 from __future__ import annotations
@@ -124,36 +123,34 @@ def _authorization(token: str | None) -> dict[str, str]:
 async def _on_its_own_thread(
     call: Callable[[], dict[str, Any]], late: Callable[[Any], None] | None = None
 ) -> dict[str, Any]:
-    """What the call returns or raises. Its thread is no other's: who waits for letters keeps nobody from the router.
+    """Return what the call returns, from a thread of its own: waiting for letters delays no other call.
 
-    `late` is given, on a thread too, what the call returns after the caller was cancelled.
+    `late` is given, on a thread too, what the call returns after the caller was cancelled. Threads are daemons: a
+    process that ends does not wait for a router.
     """
     outcome: Future[dict[str, Any]] = Future()
     outcome.set_running_or_notify_cancel()  # nothing can stop it
-    _begin(contextvars.copy_context().run, _fulfil, outcome, call)
+
+    def begin(run: Callable[[], object]) -> None:
+        threading.Thread(target=contextvars.copy_context().run, args=(run,), name=THREAD, daemon=True).start()
+
+    def fulfil() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            outcome.set_exception(error)
+
+    def answer_late() -> None:
+        if late is not None and outcome.exception() is None:
+            late(outcome.result())
+
+    begin(fulfil)
     try:
         return await asyncio.wrap_future(outcome)
     except (asyncio.CancelledError, GeneratorExit):  # though the answer may be there already
         if late is not None:
-            outcome.add_done_callback(lambda _: _begin(_answer_late, outcome, late))
+            outcome.add_done_callback(lambda _: begin(answer_late))
         raise
-
-
-def _fulfil(outcome: Future[dict[str, Any]], call: Callable[[], dict[str, Any]]) -> None:
-    try:
-        outcome.set_result(call())
-    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-        outcome.set_exception(error)
-
-
-def _answer_late(outcome: Future[dict[str, Any]], late: Callable[[Any], None]) -> None:
-    if outcome.exception() is None:
-        late(outcome.result())
-
-
-def _begin(run: Callable[..., object], *given: object) -> None:
-    """A daemon: a process that ends does not wait for a router."""
-    threading.Thread(target=run, args=given, name=THREAD, daemon=True).start()
 
 
 class Letter:
@@ -183,14 +180,12 @@ class Letter:
     @property
     def headers(self) -> dict[str, Any]:
         """But for the router's own."""
-        headers: dict[str, Any] = self._document["headers"]
-        return headers
+        return dict(self._document["headers"])
 
     @property
     def properties(self) -> dict[str, Any]:
         """Those that are set."""
-        properties: dict[str, Any] = self._document["properties"]
-        return properties
+        return dict(self._document["properties"])
 
     @property
     def receives(self) -> int:
@@ -293,8 +288,6 @@ async def receive(  # noqa: PLR0913 - what there is to say
 
     `batch` at once (1 to 100): they are yours for `visibility` seconds, those too that wait for their turn. Those that
     nobody ended when the loop is left go back. `condition`: only letters of which it holds (CEL). WorkerError.
-
-    To be cancelled while it waits leaves no letter behind: see this module.
     """
     router = Router(url, token)
     asked = {"vhost": vhost, "max": batch, "visibility": visibility, "wait": 0 if until_empty else wait}

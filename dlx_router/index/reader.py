@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from dlx_router.index import schema, sent, telling
+from dlx_router.core.signature import Signature
+from dlx_router.index import schema
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING
 from dlx_router.index.shown import group_told, letter_told, resting_since, whole_letter
@@ -22,6 +23,8 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 LIMIT_S: Final = 3.0
 MOST_PLACES: Final = 20_000  # by failed queue
+MOST_LOOKS: Final = 5_000  # groups in one answer of `groups_since`
+MOST_AUDITS: Final = 20_000
 MOST_EQUAL: Final = 100  # entries of one id are shown
 OLDEST: Final = 100  # of a place, to find the oldest among
 SORTS: Final = {
@@ -34,6 +37,33 @@ _STATE: Final = (
     "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
     " WHEN state = 'ignored' AND until_ms IS NOT NULL AND until_ms <= :now THEN 'open' ELSE state END"
 )
+
+
+DEAD: Final = ("dead_lettered", "parked", "quarantined")  # as a canary's letters come back
+_COPIES: Final = (  # of a letter, in whichever failed queues
+    "SELECT copy.number FROM letters AS one JOIN letters AS copy ON copy.id = one.id AND copy.serial IS one.serial"
+    " WHERE one.number = sent.letter"
+)
+
+
+class GroupLook(NamedTuple):
+    """A group as it is now. `resolved_ms`: when somebody said that its cause was gone, 0 where that does not hold.
+
+    `number`: in this index; a group that is new to it has a higher one than all before.
+    """
+
+    id: str
+    failed_queue: str
+    reason: str
+    error_type: str
+    frame: str
+    message: str
+    first_ms: int
+    last_ms: int
+    deaths: int
+    resolved_ms: int
+    ignored: bool
+    number: int = 0
 
 
 def cursor_of(letter: dict[str, Any]) -> str:
@@ -216,25 +246,58 @@ class Reader:
             rows = ask(sql, (*visible, *(before or ()), limit)).fetchall()
         return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
 
-    def groups_since(self, vhost: str, since_ms: int, known: int | None = None) -> list[telling.GroupLook]:
-        """Groups of a vhost that had a death from then on, or are new since `known`; see `telling.groups_since`."""
-        with self._asking() as ask:
-            return telling.groups_since(ask, vhost, since_ms, wall_ms(), known)
+    def groups_since(self, vhost: str, since_ms: int, known: int | None = None) -> list[GroupLook]:
+        """Groups that had a death from then on, those of the oldest deaths first; where there are MOST_LOOKS, more.
 
-    def parked(self, vhost: str) -> telling.Parked:
-        """Count the letters in parking."""
+        `known`: those too that are new to the index since the one with this number, however old their deaths are.
+        """
+        sql = (
+            "SELECT id, queues.name AS failed_queue, reason, error_type, frame, message, first_ms, last_ms, deaths,"
+            " CASE WHEN state = 'resolved' THEN state_ms ELSE 0 END AS resolved_ms,"
+            " state = 'ignored' AND (until_ms IS NULL OR until_ms > :now) AS ignored, groups.number"
+            " FROM groups JOIN queues ON queues.number = groups.queue WHERE queues.vhost = :vhost"
+            " AND (last_ms >= :since OR groups.number > :known) ORDER BY last_ms, groups.number LIMIT :most"
+        )
+        values = {"vhost": vhost, "since": since_ms, "now": wall_ms(), "known": known, "most": MOST_LOOKS}
         with self._asking() as ask:
-            return telling.parked(ask, vhost)
+            return [GroupLook(*row) for row in ask(sql, values).fetchall()]
+
+    def parked(self, vhost: str) -> dict[tuple[str, str], int]:
+        """Count the letters in parking, by failed queue and group."""
+        sql = (
+            "SELECT queues.name AS queue, groups.id AS grp, sum(counts.n) AS n FROM counts"
+            " JOIN groups ON groups.number = counts.grp JOIN queues ON queues.number = groups.queue"
+            " WHERE queues.vhost = ? AND counts.state = 'parked' GROUP BY groups.number"
+        )
+        with self._asking() as ask:
+            return {(row["queue"], row["grp"]): row["n"] for row in ask(sql, (vhost,)).fetchall()}
 
     def audits_of(self, vhost: str, actions: tuple[str, ...], since_ms: int) -> list[tuple[str, dict[str, Any]]]:
-        """What our routers wrote down since then under these actions, the oldest first."""
+        """Actions and details of what a router with our key wrote down since then, the oldest first."""
+        sql = (
+            "SELECT action, details FROM audits WHERE vhost = ? AND ts_ms >= ? AND signature = ?"
+            f" AND action IN ({', '.join('?' * len(actions))}) ORDER BY ts_ms DESC LIMIT ?"
+        )
         with self._asking() as ask:
-            return telling.audits_of(ask, vhost, actions, since_ms)
+            rows = ask(sql, (vhost, since_ms, str(Signature.OK), *actions, MOST_AUDITS)).fetchall()
+        return [(row["action"], json.loads(row["details"])) for row in reversed(rows)]
 
     def came_back(self, tasks: Sequence[str], *, elsewhere: bool) -> dict[str, int]:
-        """Of letters that redrive tasks sent: how many died again, by task; see `sent.came_back`."""
+        """Count the letters that died again by the redrive task that had sent them; tasks without any are left out.
+
+        `elsewhere`: they were sent to another place than their failed queue, and die wherever that leads to.
+        """
+        same = f"died.letter IN ({_COPIES})" if elsewhere else "died.letter = sent.letter"
+        again = (
+            f"SELECT 1 FROM steps AS died WHERE {same} AND died.ts_ms >= sent.ts_ms AND died.kind IN {DEAD!r}"
+            " AND died.redrive_id IS NULL"
+        )
+        sql = (
+            "SELECT sent.redrive_id AS task, count(*) AS n FROM steps AS sent WHERE sent.kind = 'redriven'"
+            f" AND sent.redrive_id IN ({', '.join('?' * len(tasks))}) AND EXISTS ({again}) GROUP BY 1"
+        )
         with self._asking() as ask:
-            return sent.came_back(ask, tasks, elsewhere=elsewhere)
+            return {row["task"]: row["n"] for row in ask(sql, tuple(tasks)).fetchall()}
 
     # -- asking -------------------------------------------------------------------------------------------------
 

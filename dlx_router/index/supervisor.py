@@ -5,16 +5,17 @@ Nothing here is in a letter's path. What goes wrong is a note at /readyz and a l
 
 import asyncio
 import contextlib
+import json
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.core.signature import Signature
-from dlx_router.index import protocol
 from dlx_router.index.reader import Reader
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
@@ -32,6 +33,13 @@ _CAUSES: Final = {
     Signature.BAD: "messages whose signature is wrong: somebody else wrote or changed them",
 }
 Where = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
+
+
+def attend(host: Host, login: Login, tls: Tls | None, stream: str, key: bytes) -> dict[str, Any]:
+    """Return the order to read this stream, whose messages the key signs; without one none can be verified."""
+    where = {"host": [host.name, host.port], "login": [login.user, login.password, login.vhost]}
+    tls_of = None if tls is None else asdict(tls)
+    return {"do": "attend", "vhost": login.vhost, "stream": stream, "key": key.hex(), "tls": tls_of, **where}
 
 
 class Supervisor:
@@ -74,19 +82,19 @@ class Supervisor:
         self._wanted.discard(vhost)
         for kept in (self._unsent, self._keys, self._status.get("vhosts", {})):
             kept.pop(vhost, None)
-        self._send(protocol.leave(vhost))
+        self._send(do="leave", vhost=vhost)
 
     def emptied(self, vhost: str, exchange: str, routing_key: str, until_ms: int) -> None:
         """The queue behind this place was found empty."""
-        self._send(protocol.emptied(vhost, exchange, routing_key, until_ms))
+        self._send(do="emptied", vhost=vhost, place=[exchange, routing_key], until_ms=until_ms)
 
     def verify(self) -> None:
         """A reader found the file damaged: look, and make it anew if so."""
-        self._send(protocol.VERIFY)
+        self._send(do="verify")
 
     def rebuild(self) -> None:
         """Make it anew from the start of the journal."""
-        self._send(protocol.REBUILD)
+        self._send(do="rebuild")
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -123,8 +131,8 @@ class Supervisor:
     async def _listen(self, process: Process) -> None:
         assert process.stdout is not None
         while line := await self._line(process.stdout):
-            if status := protocol.decoded(line):
-                self.status = status
+            with contextlib.suppress(ValueError):  # else it is no line of its own
+                self.status = status = json.loads(line)
                 self._look(status.get("vhosts") or {})
                 self._note(status.get("trouble") or next(iter(self._unsent.values()), None))
                 self._warn_of_strangers(status.get("vhosts") or {})
@@ -172,7 +180,7 @@ class Supervisor:
         now = asyncio.get_running_loop().time()
         for vhost in self._wanted:
             if self.key_of(vhost) not in {None, self._keys.get(vhost)}:  # it is known now, or is another one
-                self._send(protocol.leave(vhost))
+                self._send(do="leave", vhost=vhost)
                 self._attend(vhost)
             elif vhost in vhosts and vhosts[vhost].get("state") != "lost":
                 self._again.pop(vhost, None)
@@ -192,12 +200,14 @@ class Supervisor:
             return
         self._unsent.pop(vhost, None)
         tries = self._tries[vhost] = self._tries.get(vhost, -1) + 1
-        self._send(protocol.attend(hosts[tries % len(hosts)], login, tls, self._stream, key))
+        order = attend(hosts[tries % len(hosts)], login, tls, self._stream, key)
+        self._send(**order)
 
-    def _send(self, order: bytes) -> None:
+    def _send(self, **order: object) -> None:
+        """Secrets go through this pipe only: never into arguments, the environment or a file."""
         process = self._process
         if process is not None and process.stdin is not None and not process.stdin.is_closing():
-            process.stdin.write(order)
+            process.stdin.write(f"{json.dumps(order)}\n".encode())
 
     def _note(self, why: str | None) -> None:
         if why:

@@ -7,19 +7,21 @@ waited for, a stream that is another one than before is read from its start; one
 import asyncio
 import fcntl
 import gc
+import json
 import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
+from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.control import TopologyError
 from dlx_router.broker.reading import Read, Reading, reading
 from dlx_router.core.signature import Signer, judged
-from dlx_router.index import journal_end, protocol, schema
+from dlx_router.index import journal_end, schema
 from dlx_router.index.journal_end import End, Newest
 from dlx_router.index.schema import Damaged, IndexFileError
 from dlx_router.index.store import CLOCKS_MS, MOST_GONE, Message, Store, digest, was_written_since
@@ -44,6 +46,11 @@ class _Anew(Exception):
     """The file was damaged and is being made anew: everybody reads from the start."""
 
 
+def place_of(order: Mapping[str, Any]) -> tuple[Host, Login, Tls | None]:
+    """Where an order to read sends this process."""
+    return Host(*order["host"]), Login(*order["login"]), None if order["tls"] is None else Tls(**order["tls"])
+
+
 class Worker:
     """Follows streams into one file."""
 
@@ -65,8 +72,8 @@ class Worker:
         """Until nobody is there to give orders."""
         loops = [asyncio.create_task(coroutine) for coroutine in (self._report(), self._tidy())]
         try:
-            while line := await orders.readline():
-                await self._obey(protocol.decoded(line))
+            while (line := await orders.readline()).endswith(b"\n"):
+                await self._obey(json.loads(line))
         finally:
             for task in (*loops, *self._following.values()):
                 task.cancel()
@@ -143,7 +150,7 @@ class Worker:
             await self._forget(vhost, store)
         at, signer = store.position(vhost), _signer(order)
         start = "first" if at is None else at[0]
-        async with reading(protocol.place(order), order["stream"], start) as stream:
+        async with reading(place_of(order), order["stream"], start) as stream:
             newest = journal_end.asked_of(stream, order["stream"])
             if at is not None and not await _is_same(stream, order["stream"], at, newest):
                 self._begin_anew(vhost)
@@ -317,7 +324,7 @@ class Worker:
         """Whether somebody is there to be told."""
         status = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
         try:
-            sys.stdout.buffer.write(protocol.encoded(status))
+            sys.stdout.buffer.write(f"{json.dumps(status)}\n".encode())
             sys.stdout.buffer.flush()
         except OSError:
             return False
@@ -375,7 +382,7 @@ def _behind(position: tuple[int, bytes] | None, messages: list[Message]) -> list
 
 
 def _signer(order: dict[str, Any]) -> Signer | None:
-    key = protocol.key(order)
+    key = bytes.fromhex(order["key"])
     return Signer(key, order["vhost"], order["stream"]) if key else None
 
 

@@ -1,22 +1,17 @@
 """The client against a router: what it declares is done, what it cannot declare stays with its consumer."""
 
 import asyncio
-import gc
 import struct
-import weakref
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import aio_pika
-import pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage, AbstractQueue
 
 from dlx_router.client import (
     Dead,
     FromDeadLetterQueue,
-    InexactHeader,
     InvalidDeclaration,
     Undeliverable,
     dead,
@@ -208,38 +203,6 @@ def test_the_same_on_pika(start_router: Start, amqp: Client) -> None:
 
 
 @pytest.mark.usefixtures("newest")
-def test_on_pika_without_a_router_the_message_stays(amqp: Client) -> None:
-    amqp.queue("work.a")
-    amqp.publish("one", key="work.a")
-    message = _delivered(amqp, "work.a")
-    with pytest.raises(Undeliverable):
-        sync.dead(message, "boom")
-    amqp.exchange("dlx-router.declared", "fanout")
-    with pytest.raises(Undeliverable, match="does a router attend"):
-        sync.dead(message, "boom")
-    message.channel.basic_nack(message.method.delivery_tag, requeue=True)  # it is still ours
-    amqp.channel.cancel()
-    assert amqp.take("work.a").body == b"one"
-
-
-@pytest.mark.usefixtures("newest")
-def test_on_pika_a_frame_is_as_large_as_was_agreed_upon(vhost: Vhost, amqp: Client) -> None:
-    amqp.bind(amqp.queue("declared"), amqp.exchange("dlx-router.declared", "fanout"))
-    amqp.queue("work.a")
-    amqp.publish("one", key="work.a", headers={"x-large": "x" * 7_500})
-    asked = pika.URLParameters(vhost.amqp_url)
-    asked.frame_max = 8192
-    connection = pika.BlockingConnection(asked)
-    channel = connection.channel()
-    message = sync.Message(channel, *channel.basic_get("work.a"))
-    with pytest.raises(Undeliverable, match="a frame holds 8184"):
-        sync.dead(message, "boom", description="y" * 900)
-    sync.dead(message, "boom", queue="work.a")  # the connection is as it was
-    connection.close()
-    assert (amqp.take("declared").body, amqp.depth("work.a")) == (b"one", 0)
-
-
-@pytest.mark.usefixtures("newest")
 async def test_a_message_with_an_empty_id_that_is_returned_is_not_acked(
     amqp: Client, consume: Callable[..., Any], vhost: Vhost
 ) -> None:
@@ -256,50 +219,6 @@ async def test_a_message_with_an_empty_id_that_is_returned_is_not_acked(
 
 
 @pytest.mark.usefixtures("newest")
-async def test_a_message_whose_id_was_set_to_no_text_is_not_acked_when_it_is_returned(
-    amqp: Client, consume: Callable[..., Any]
-) -> None:
-    amqp.exchange("dlx-router.declared", "fanout")
-    amqp.queue("work.a")
-    amqp.publish("one", key="work.a")
-    (message,) = await consume("work.a")
-    message.message_id = 7
-    with pytest.raises(InexactHeader, match="property"):
-        await dead(message, "boom")
-    await message.reject(requeue=True)
-    assert (await asyncio.to_thread(amqp.take, "work.a")).body == b"one"
-
-
-async def test_a_connection_that_is_lost_is_not_kept_because_a_death_was_declared_on_it(
-    amqp: Client, vhost: Vhost
-) -> None:
-    amqp.bind(amqp.queue("declared"), amqp.exchange("dlx-router.declared", "fanout"))
-    amqp.queue("work.a")
-    gone = [await _declared_on_aio_pika(amqp, vhost), _declared_on_pika(amqp, vhost)]
-    await asyncio.sleep(0)  # callbacks of what was closed
-    gc.collect()
-    assert [there() for there in gone] == [None, None]
-
-
-async def _declared_on_aio_pika(amqp: Client, vhost: Vhost) -> Callable[[], object]:
-    amqp.publish("one", key="work.a")
-    async with await aio_pika.connect(vhost.amqp_url) as connection:
-        channel = await connection.channel()
-        message = await (await channel.get_queue("work.a")).get(timeout=60)
-        await dead(message, "boom")
-        return weakref.ref(message.channel.connection)
-
-
-def _declared_on_pika(amqp: Client, vhost: Vhost) -> Callable[[], object]:
-    amqp.publish("one", key="work.a")
-    connection = pika.BlockingConnection(pika.URLParameters(vhost.amqp_url))
-    channel = connection.channel()
-    sync.dead(sync.Message(channel, *channel.basic_get("work.a")), "boom")
-    connection.close()
-    return weakref.ref(connection)
-
-
-@pytest.mark.usefixtures("newest")
 async def test_what_somebody_else_wrote_into_our_headers_keeps_no_message_from_being_declared(
     amqp: Client, consume: Callable[..., Any]
 ) -> None:
@@ -312,28 +231,3 @@ async def test_what_somebody_else_wrote_into_our_headers_keeps_no_message_from_b
     sync.dead(_delivered(amqp, "work.a"), "boom")
     amqp.channel.cancel()
     assert [amqp.take("declared").body for _ in range(2)] == [b"one", b"two"]
-
-
-@pytest.mark.usefixtures("newest")
-@pytest.mark.parametrize("library", ["aio-pika", "pika"])
-async def test_what_has_no_exact_form_is_refused_before_anything_is_published(
-    start_router: Start, amqp: Client, consume: Callable[..., Any], library: str
-) -> None:
-    router = start_router(POLICIES)
-    amqp.queue("work.a")
-    amqp.publish("one", key="work.a")
-    if library == "pika":
-        letter = _delivered(amqp, "work.a")
-        letter.properties.headers = {"x-at": datetime.now(UTC).replace(microsecond=5)}
-        with pytest.raises(InexactHeader, match=r"'x-at'.*cannot be copied exactly"):
-            sync.dead(letter, "boom")
-        letter.channel.basic_nack(letter.method.delivery_tag, requeue=True)
-        amqp.channel.cancel()
-    else:
-        (message,) = await consume("work.a")
-        message.headers["x-at"] = datetime.now(UTC).replace(microsecond=5)
-        with pytest.raises(InexactHeader, match=r"'x-at'.*cannot be copied exactly"):
-            await dead(message, "boom")
-        await message.reject(requeue=True)
-    assert (await asyncio.to_thread(amqp.take, "work.a")).body == b"one"
-    assert router.metric("letters_total") == 0

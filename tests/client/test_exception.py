@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
@@ -131,9 +130,7 @@ def test_a_hostile_exception_can_be_declared(what: str) -> None:
 
 
 def test_of_a_hostile_exception_what_can_be_read_is_told() -> None:
-    assert described(RaisesInItsText()) == {
-        "type": f"{__name__}.RaisesInItsText", "message": "(its text cannot be read: ZeroDivisionError)",
-    }  # fmt: skip
+    assert described(RaisesInItsText()) == {"type": f"{__name__}.RaisesInItsText"}
     assert described(Lying())["message"] == "lies"
     assert described(Nameless("told")) == {"type": "Exception", "message": "told"}
     assert described(ValueError("\ud800."))["message"] == "?."
@@ -145,21 +142,6 @@ def test_the_end_of_a_long_path_is_told_because_it_has_the_line() -> None:
         exec(code, {})
     frame = described(caught.value)["frame"]
     assert (len(frame), frame[0], frame.endswith("/deep.py:1 in <module>")) == (MAX_FRAME, "…", True)
-
-
-def test_a_deep_stack_is_told_by_its_last_frame_and_no_source_is_read(tmp_path: Path) -> None:
-    def deep(left: int) -> None:
-        if left == 0:
-            raise RecursionError("too deep")
-        deep(left - 1)
-
-    with pytest.raises(RecursionError) as caught:
-        deep(500)
-    assert described(caught.value)["frame"].endswith(" in deep")
-    code = compile("def f():\n    raise KeyError('k')\nf()", str(tmp_path), "exec")  # a folder cannot be read
-    with pytest.raises(KeyError) as caught_key:
-        exec(code, {})
-    assert described(caught_key.value) == {"type": "KeyError", "message": "'k'", "frame": f"{tmp_path}:2 in f"}
 
 
 def test_of_a_group_its_first_error_is_told() -> None:

@@ -114,24 +114,6 @@ class TestPika:
         assert sorted(letter.body for letter, _ in letters) == [b"1", b"2", b"5"]
         assert [amqp.take(work).redelivered for _ in range(2)] == [True, True]
 
-    def test_an_exception_that_is_older_than_the_message_is_not_why(
-        self, work: str, amqp: Client, channel: Any
-    ) -> None:
-        on_pika.declare_errors(channel)
-        amqp.publish("one", key=work)
-
-        def take(_: Any, method: Any, __: Any, ___: bytes) -> None:
-            channel.basic_reject(method.delivery_tag, requeue=False)
-            channel.stop_consuming()
-
-        try:
-            fails("the connection before")
-        except OutOfStock:
-            channel.basic_consume(work, take)
-            channel.start_consuming()
-        _, header = ended(amqp, work)
-        assert (header["reason"], header.get("error")) == ("rejected", None)
-
     def test_an_acknowledged_delivery_is_left_alone(self, work: str, amqp: Client, channel: Any) -> None:
         on_pika.declare_errors(channel)
         amqp.publish("one", key=work)
@@ -196,27 +178,10 @@ class TestAioPika:
         _, header = await asyncio.to_thread(ended, amqp, work)
         assert (header["reason"], header.get("error")) == ("rejected", None)
 
-    async def test_an_exception_that_is_older_than_the_message_is_not_why(
-        self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
-    ) -> None:
-        queue = on_aio_pika.declare_errors(await aio.get_queue(work))
-        try:
-            fails("the connection before")
-        except OutOfStock:
-            amqp.publish("got", key=work)
-            await (await queue.get(timeout=60)).reject()
-            amqp.publish("iterated", key=work)
-            async with queue.iterator() as messages:
-                await (await anext(messages)).reject()
-        for _ in range(2):
-            _, header = await asyncio.to_thread(ended, amqp, work)
-            assert (header["reason"], header.get("error")) == ("rejected", None)
-
-    @pytest.mark.parametrize("connect", [aio_pika.connect, aio_pika.connect_robust], ids=["plain", "robust"])
     async def test_a_younger_exception_is_why_though_an_older_one_is_being_handled(
-        self, work: str, amqp: Client, vhost: Vhost, connect: Callable[..., Any]
+        self, work: str, amqp: Client, vhost: Vhost
     ) -> None:
-        async with await connect(vhost.amqp_url) as connection:
+        async with await aio_pika.connect(vhost.amqp_url) as connection:
             queue = on_aio_pika.declare_errors(await (await connection.channel()).get_queue(work))
             amqp.publish("one", key=work)
             amqp.publish("two", key=work)
@@ -230,61 +195,3 @@ class TestAioPika:
                             fails("item 2")
         headers = [(await asyncio.to_thread(ended, amqp, work))[1] for _ in range(2)]
         assert sorted(header.get("error", {}).get("message", "") for header in headers) == ["", "item 2"]
-
-    def test_an_exception_that_is_older_than_the_loop_is_not_why_a_callback_rejects(
-        self, work: str, amqp: Client, vhost: Vhost
-    ) -> None:
-        async def consume() -> None:
-            async with await aio_pika.connect_robust(vhost.amqp_url) as connection:
-                queue = on_aio_pika.declare_errors(await (await connection.channel()).get_queue(work))
-                is_taken = asyncio.Event()
-
-                async def take(message: aio_pika.abc.AbstractIncomingMessage) -> None:
-                    await message.reject()
-                    is_taken.set()
-
-                await queue.consume(take)
-                await asyncio.wait_for(is_taken.wait(), 60)
-
-        amqp.publish("one", key=work)
-        try:
-            fails("the loop before")
-        except OutOfStock:
-            asyncio.run(consume())
-        _, header = ended(amqp, work)
-        assert (header["reason"], header.get("error")) == ("rejected", None)
-
-    async def test_to_be_cancelled_is_no_error(
-        self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
-    ) -> None:
-        queue = on_aio_pika.declare_errors(await aio.get_queue(work))
-        begun = asyncio.Event()
-
-        async def take(message: aio_pika.abc.AbstractIncomingMessage) -> None:
-            async with message.process(requeue=True):
-                begun.set()
-                await asyncio.Event().wait()
-
-        amqp.publish("one", key=work)
-        message = await queue.get(timeout=60)
-        task = asyncio.create_task(take(message))
-        await begun.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        back = await asyncio.to_thread(amqp.take, work)
-        assert (back.body, back.redelivered) == (b"one", True), "given back, as its consumer says"
-
-    async def test_a_task_group_tells_what_ended_its_task(
-        self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
-    ) -> None:
-        queue = on_aio_pika.declare_errors(await aio.get_queue(work))
-
-        async def take(message: aio_pika.abc.AbstractIncomingMessage) -> None:
-            async with message.process(), asyncio.TaskGroup() as group:
-                group.create_task(asyncio.to_thread(fails))
-
-        amqp.publish("one", key=work)
-        tag = await queue.consume(take)
-        _, header = await asyncio.to_thread(ended, amqp, work)
-        await queue.cancel(tag)
-        assert header["error"]["type"] == f"{__name__}.OutOfStock"

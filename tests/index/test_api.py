@@ -137,26 +137,9 @@ def test_a_tokens_file_that_is_wrong_says_where_and_never_a_token(tmp_path: Path
 
 
 @pytest.mark.usefixtures("newest")
-def test_a_missing_tokens_file_ends_the_start(start_router: Callable[..., Router], tmp_path: Path) -> None:
-    router = start_router(POLICIES, wait=False, API_TOKENS_FILE=str(tmp_path / "nowhere"))
-    assert router._process is not None
-    assert router._process.wait(20) == 2
-    assert "API_TOKENS_FILE" in router.output
-
-
-@pytest.mark.usefixtures("newest")
 def test_a_page_in_a_browser_cannot_use_the_api_of_this_machine(desk: Desk) -> None:
     status, answer = desk.ask("GET", "/status", headers={"host": "evil.example"})
     assert (status, answer["error"]) == (403, "'evil.example' is not this machine")
-
-
-@pytest.mark.usefixtures("newest")
-def test_without_an_index_the_api_says_so_and_answers_the_rest(start_router: Callable[..., Router]) -> None:
-    router = start_router(POLICIES)
-    status, text = router.ask("/api/v1/letters")
-    assert status == 503
-    assert "DLX_ROUTER_INDEX_PATH" in text
-    assert router.ask("/api/v1/policies")[0] == 200
 
 
 @pytest.mark.slow

@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlx_router.core.letter import Arrival
-from dlx_router.index import rows, store
-from dlx_router.index.queries import Wanted
-from dlx_router.index.reader import Reader
+from dlx_router.index import rows
 from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
 from dlx_router.journal.audit import audit
@@ -118,40 +116,6 @@ def test_an_event_that_somebody_else_wrote_is_read_whole(odd: bytes) -> None:
     assert event.shared == rows.shared_of(json.loads(odd))
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"due_ms": {"a": 1}},
-        {"due_ms": 1 << 64},
-        {"attempts": [1]},
-        {"ts_ms": None},
-        {"ts_ms": "soon"},
-        {"props": 7},
-        {"digest": "none"},
-        {"target": 3},
-        {"deaths": 5},
-        {"headers": {"a": 1}},
-        {"exchange": {"a": 1}},
-        {"ts_ms": []},
-        {"kind": "gap", "events": {"a": 1}},
-        {"kind": "audit", "action": "group.set", "details": {"group": "g", "state": "open", "until_ms": {"a": 1}}},
-        {"kind": "audit", "action": "letters.import", "details": {"letter": []}},
-    ],
-)
-def test_an_event_of_another_shape_costs_no_other_event(tmp_path: Path, odd: dict[str, Any]) -> None:
-    """SQLite would refuse such values; a transaction that fails is tried again, for ever."""
-    file = tmp_path / "index.sqlite"
-    event = json.dumps({**json.loads(event_line(1, "parked", 1)), **odd}).encode()
-    writer = Store(open_writer(file, max_bytes=1 << 30))
-    writer.apply("/", [Message(0, event + b"\n" + event_line(2, "parked", 1))])
-    writer.close()
-    reader = Reader(file)
-    page = reader.letters(Wanted(), lambda _vhost, _queue: True, limit=9, before=None)
-    assert [letter["id"][0] for letter in page] == ["2"]
-    assert reader.streams()["/"]["unread"] == 1
-    reader.close()
-
-
 @pytest.mark.parametrize("body", ["YWJj", "", 'no "base64"', "é"])
 def test_a_line_is_kept_without_its_body_however_it_was_written(body: str) -> None:
     event = {**json.loads(event_line(1, "parked", 1)), "body": body}
@@ -160,13 +124,3 @@ def test_a_line_is_kept_without_its_body_however_it_was_written(body: str) -> No
         for whole in (event, first):
             text = json.dumps(whole, separators=(",", ":") if compact else None).encode()
             assert json.loads(rows.without_body(text, whole)) == {k: v for k, v in event.items() if k != "body"}
-
-
-def test_what_is_old_is_looked_for_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "LOOKED_AT", 3)
-    writer = Store(open_writer(tmp_path / "index.sqlite", max_bytes=1 << 30))
-    kinds = ("dead_lettered", "redriven", "redriven", "redriven", "dead_lettered", "dead_lettered", "redriven")
-    writer.apply("/", [Message(0, b"".join(event_line(number, kind, 1) for number, kind in enumerate(kinds)))])
-    gone = [writer.prune(before_ms=NOW + 5000, at_most=1) for _ in range(6)]
-    assert (gone, writer.count()) == ([1, 1, 0, 1, 0, 1], 3)
-    writer.close()

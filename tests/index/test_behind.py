@@ -12,7 +12,7 @@ from dlx_router.broker.reading import Newest, Read, Reading
 from dlx_router.index import worker
 from dlx_router.index.journal_end import End
 from dlx_router.index.schema import open_writer
-from dlx_router.index.store import CLOCKS_MS, Message, Store
+from dlx_router.index.store import Message, Store
 from dlx_router.index.worker import Worker
 from dlx_router.telemetry import wall_clock
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -122,13 +122,6 @@ async def test_an_event_from_the_future_does_not_say_that_the_index_is_current(
     assert not following.status.get("has_caught_up")
 
 
-async def test_a_clock_that_is_a_little_ahead_says_that_the_index_is_current(store: Store, file: Path) -> None:
-    following = Following(file)
-    following.ends_at(0)
-    await following.read(store, dies_at(wall_ms() + CLOCKS_MS // 2))
-    assert (following.behind_ms(), following.status["has_caught_up"]) == (0, True)
-
-
 async def test_what_comes_late_says_that_more_of_it_may_come(store: Store, file: Path) -> None:
     following = Following(file)
     await following.read(store, dies_at(wall_ms()))
@@ -180,13 +173,6 @@ async def test_a_journal_that_was_said_to_be_empty_is_read_to_its_end_first(
     stream = Brought(*silence, *[[Read(offset, told(offset))] for offset in range(4)], newest=3, is_new=True)
     await Following(file).follow(store, stream)
     assert stream.caught_up == [True, *[False] * (len(silence) + 3), True]
-
-
-async def test_what_was_the_end_before_others_came_does_not_say_that_all_is_read(store: Store, file: Path) -> None:
-    """The first half second of silence did, by the end of when the index had connected."""
-    stream = Brought([Read(0, told(0))], [Read(1, told(1))], [], [], newest=1)
-    await Following(file).follow(store, stream)
-    assert stream.states == ["current", "reading", "reading", "reading", "current"]
 
 
 async def test_while_the_disk_is_full_the_index_falls_behind(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,44 +111,6 @@ def test_a_task_says_how_many_of_its_letters_came_back(desk: Desk) -> None:
     assert (facts["sent"], facts["stays"], facts["came-back"]) == ("3", "0", "1")
 
 
-def test_status_says_how_the_router_is(desk: Desk) -> None:
-    done = run(desk, "status")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"ready: http://127.0.0.1:{desk.router.port}, ")
-    (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith(f"{desk.vhost.name} ")]
-    assert row[1:3] == ["yes", "best-effort"]
-    document = json.loads(run(desk, "status", "--json").stdout)
-    assert (document["readiness"]["ready"], {*document["status"]["vhosts"]}) == (True, {desk.vhost.name})
-    assert f"revision {document['policy_revision']}" in done.stdout
-
-
-@pytest.mark.slow
-def test_audits_say_who_did_what(desk: Desk, letter: str) -> None:
-    (group,) = json.loads(run(desk, "groups", "--queue", "twice.told", "--json").stdout)
-    assert run(desk, "groups", "ignore", group["id"], "--note", "known", "--yes").returncode == 0
-    assert run(desk, "groups", "open", group["id"], "--yes").returncode == 0
-
-    def listed() -> str:
-        output = run(desk, "audits").stdout
-        assert f"group {group['id']}, state ignored, note known" in output, output
-        return output
-
-    head, *rows = eventually(listed, 20).splitlines()
-    assert head.split() == ["when", "who", "action", "vhost", "what"]
-    assert any("group.set" in row and desk.vhost.name in row for row in rows)
-    assert {"actor", "action", "details"} <= json.loads(run(desk, "audits", "--json", "--limit", "1").stdout)[0].keys()
-
-
-def test_names_of_a_running_router_are_completed(desk: Desk, letter: str) -> None:
-    def offered(line: str) -> list[str]:
-        words = {"COMP_WORDS": f"dlx-router {line}", "COMP_CWORD": str(len(line.split(" ")))}
-        return run(desk, _DLX_ROUTER_COMPLETE="complete_bash", **words).stdout.split()
-
-    assert offered("letters list --queue twice.") == ["twice.told"]
-    assert offered("redrive start DLQ.twice.") == ["DLQ.twice.told"]
-    assert offered(f"letters show {letter[:30]}") == [letter]
-
-
 def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) -> None:
     queue = desk.work("stock.taken")
     for number, error in enumerate((ValueError("item 12 is 7 short"), ValueError("item 13 is 2 short"), KeyError("x"))):
@@ -168,19 +130,6 @@ def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) ->
     assert ("ValueError" in shown, "KeyError" in shown) == (True, True)
     (group,) = [group["id"] for key, group in groups.items() if key[0] == "KeyError"]
     assert [row["group"] for row in desk.letters(1, group=group)] == [group]
-
-
-@pytest.mark.parametrize("names", ["NServiceBus.ExceptionInfo.{}", "MT-Fault-{}"])
-def test_letters_are_grouped_and_shown_by_the_error_that_a_library_wrote(desk: Desk, names: str) -> None:
-    queue = desk.work(f"plain.{names.partition('.')[0].partition('-')[0]}")
-    for kind, number in (("Shop.NoStock", 7), ("Shop.NoStock", 8), ("Shop.NoCredit", 9)):
-        error = {"ExceptionType": kind, "Message": f"order {number} failed", "StackTrace": "   at Shop.Orders.Take()"}
-        desk.kill(queue, "body", headers={names.format(name): text for name, text in error.items()})
-    letters = desk.letters(3, queue=queue, state="dead")
-    groups = {group["error_type"]: (group["message"], group["deaths"]) for group in desk.groups(queue)}
-    assert groups == {"Shop.NoStock": ("order <n> failed", 2), "Shop.NoCredit": ("order <n> failed", 1)}
-    shown = run(desk, "letters", "show", letters[0]["id"]).stdout
-    assert ("Shop.No" in shown, "failed" in shown) == (True, True)
 
 
 def test_what_an_error_says_of_redacted_headers_is_told_by_nothing(desk: Desk) -> None:
@@ -217,50 +166,6 @@ def test_groups_are_shown_and_changed_only_when_somebody_says_yes(desk: Desk, le
     shown = json.loads(run(desk, "groups", "show", group["id"], "--json").stdout)
     assert (shown["state"], shown["note"], shown["until_ms"] > shown["last_ms"]) == ("ignored", "soon", True)
     assert run(desk, "groups", "open", group["id"], "-y").stdout == f"{group['id']}: open\n"
-
-
-def test_queues_show_where_letters_failed_and_lie(desk: Desk, letter: str) -> None:
-    shown = run(desk, "queues")
-    assert shown.returncode == 0
-    assert "twice.told" in shown.stdout
-    assert "DLQ.twice.told" in shown.stdout
-    assert {"failed", "lying", "signatures", "as_of"} == {*json.loads(run(desk, "queues", "--json").stdout)}
-
-
-def test_what_cannot_be_done_says_why_and_ends_with_2(desk: Desk) -> None:
-    for argv, why in (
-        (("letters", "show", "ffff"), "no letter"),
-        (("groups", "show", "g1-none"), "no group"),
-        (("letters", "list", "--since", "lately"), "neither a time"),
-        (("letters", "list", "--state", "lost"), "cannot be understood"),
-        (("letters", "export", "-o", "/nowhere/x"), "/nowhere/x"),
-    ):
-        done = run(desk, *argv)
-        assert (done.returncode, why in done.stderr) == (2, True), (argv, done)
-    away = run(None, "queues", DLX_ROUTER_API_URL="http://127.0.0.1:9")
-    assert (away.returncode, "is the router running" in away.stderr) == (2, True)
-
-
-def test_shells_can_complete(desk: Desk) -> None:
-    env = {"_DLX_ROUTER_COMPLETE": "complete_bash", "COMP_WORDS": "dlx-router letters s", "COMP_CWORD": "2"}
-    assert run(desk, **env).stdout.split() == ["search", "show"]
-
-
-def test_a_letter_that_was_sent_somewhere_is_listed_with_that_place(desk: Desk) -> None:
-    queue, elsewhere = desk.work("sent.there"), desk.amqp.queue("sent.mended")
-    for body, to in (("one", {"exchange": "", "routing_key": elsewhere}), ("two", None)):
-        desk.kill(queue, body, message_id=body)
-        desk.letters(1, queue=queue, state="dead")
-        asked = {"vhost": desk.vhost.name, "queue": f"DLQ.{queue}", "rate": 0, **({} if to is None else {"to": to})}
-        assert eventually(lambda asked=asked: desk.ask("POST", "/tasks", json=asked)[0] == 201, 20)  # type: ignore[misc]  # a default binds it
-        eventually(lambda: desk.amqp.depth(f"DLQ.{queue}") == 0, 20)
-    desk.letters(2, queue=queue, state="redriven")
-    listed = run(desk, "letters", "list", "--queue", queue).stdout.splitlines()
-    assert sorted(elsewhere in line for line in listed[1:]) == [False, True]
-    (back,) = (line for line in listed[1:] if elsewhere not in line)
-    assert back.count(queue) == 2, "it lies where it failed"
-    places = {row["message_id"]: row["sent_to"] for row in desk.letters(2, queue=queue)}
-    assert places["one"] == {"exchange": "", "routing_key": elsewhere}
 
 
 def test_a_letter_says_whether_sending_it_back_helped(desk: Desk) -> None:

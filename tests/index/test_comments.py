@@ -47,11 +47,6 @@ def test_a_note_is_shown_with_who_and_when_and_found_by_its_words(store: Store, 
     assert ([comment["ts_ms"] for comment in row["comments"]], row["state"]) == ([NOW + 10, NOW + 20], "dead")
 
 
-def test_a_note_in_the_same_transaction_as_its_letter_is_kept(store: Store, file: Path) -> None:
-    store.apply("/", [Message(0, told(1) + note("at once") + told(2))])
-    assert (noted(file), ids_with(file, "once")) == ([("ann", "at once")], [ID])
-
-
 def test_a_note_counts_once_and_outlives_newer_events(store: Store, file: Path) -> None:
     message = note("kept words")
     store.apply("/", [Message(0, told(1)), Message(1, message)])
@@ -121,14 +116,6 @@ def test_what_is_found_is_what_stands_there(
     assert [text.split()[0] for _, text in noted(file)] == wanted
     assert all(ids_with(file, word) == [ID] for word in wanted)
     assert ids_with(file, "word99") == []
-
-
-def test_the_words_of_notes_have_a_bound() -> None:
-    notes = ""
-    for number in range(20):
-        notes = comments.with_note(notes, f"note{number} " + "x" * 2000)
-    assert len(notes) == comments.FOUND_CHARS
-    assert notes.startswith("note0 ")
 
 
 def test_a_letter_whose_body_has_the_mark_of_notes_is_searched_by_no_more_than_its_events(

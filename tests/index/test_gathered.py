@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from dlx_router.broker.reading import Read, Reading
-from dlx_router.index.worker import AT_ONCE, ENOUGH_BYTES, GATHER_S, SAY_S, _gathered
+from dlx_router.index.worker import AT_ONCE, GATHER_S, _gathered
 
 
 class Stream:
@@ -51,20 +51,9 @@ async def test_what_comes_until_then_comes_along_and_is_acked() -> None:
     assert (stream.acked, 0.1 <= took_s < GATHER_S) == (AT_ONCE * 3, True)
 
 
-async def test_enough_is_enough() -> None:
-    stream = Stream(*[ENOUGH_BYTES // AT_ONCE] * (AT_ONCE * 3))
-    batch, took_s = await gathered(stream, 5.0)
-    assert (len(batch), took_s < 1.0) == (AT_ONCE, True)
-
-
 async def test_what_came_before_the_stream_was_lost_is_kept() -> None:
     """Else a connection that breaks twice a second would never let the index go on."""
     stream = Stream(100)
     stream.is_lost = True
     batch, took_s = await gathered(stream, 5.0)
     assert (len(batch), took_s < 1.0) == (1, True)
-
-
-async def test_nothing_comes_for_a_while() -> None:
-    batch, took_s = await gathered(Stream(), 5.0)
-    assert (batch, took_s < 4 * SAY_S) == ([], True)

@@ -1,6 +1,5 @@
 """The index through the API: what it knows, and that nothing that happens to it costs a letter."""
 
-import json
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -63,45 +62,6 @@ def test_pages_are_whole_and_newest_first(desk: Desk) -> None:
         if cursor is None:
             break
     assert paged == every
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_body_that_is_no_text_is_shown_in_hex_and_one_that_is_not_known_says_why(desk: Desk) -> None:
-    queue, plain = desk.work("binary"), desk.work("plain.one")
-    desk.kill(queue, b"\xff\x00\xfe", content_type="text/plain")
-    desk.kill(plain, "secret")
-    (row,) = desk.letters(1, queue=queue)
-    body = desk.get(f"/letters/{row['id']}")[1]["letters"][0]["body"]
-    assert (body["form"], body["content"], body["is_whole"]) == ("hex", "ff00fe", True)
-    (other,) = desk.letters(1, queue=plain)
-    body = desk.get(f"/letters/{other['id']}")[1]["letters"][0]["body"]
-    assert (body["form"], body["content"]) == ("none", None)
-    assert "journal" in body["why"]
-
-
-@pytest.mark.usefixtures("newest")
-def test_why_there_is_no_body_is_what_the_policy_said_and_where_it_can_be_had(desk: Desk) -> None:
-    twice, plain = desk.work("twice.why"), desk.work("plain.why")
-    desk.kill(twice, "waits")
-    desk.kill(plain, "lies")
-    (row,), (other,) = desk.letters(1, queue=twice), desk.letters(1, queue=plain)
-    why = desk.get(f"/letters/{row['id']}")[1]["letters"][0]["body"]["why"]
-    assert "{body: final} and its way has not ended yet" in why  # it said that {body: final} would keep the body
-    why = desk.get(f"/letters/{other['id']}")[1]["letters"][0]["body"]["why"]
-    assert "policy plain said {body: none}" in why
-    assert f"dlx-router letters export --from DLQ.{plain} --vhost {desk.vhost.name} --id {other['id']}" in why
-
-
-@pytest.mark.usefixtures("newest")
-def test_a_letter_that_comes_again_is_one_letter_with_a_journey(desk: Desk) -> None:
-    queue = desk.work("twice.one")
-    desk.kill(queue, "again", message_id="again")
-    desk.amqp.fail(queue, within=20)
-    (row,) = desk.letters(1, queue=queue, state="dead")
-    journey = desk.get(f"/letters/{row['id']}")[1]["letters"][0]["journey"]
-    assert [step["kind"] for step in journey] == ["retried", "released", "dead_lettered"]
-    (group,) = desk.groups(queue)
-    assert (group["deaths"], group["lying"], group["states"]) == (2, 1, {"dead": 1})
 
 
 @pytest.mark.usefixtures("newest")
@@ -235,38 +195,6 @@ def test_a_stream_that_was_made_anew_is_read_from_its_start(desk: Desk) -> None:
     desk.kill(queue, "other")
     (row,) = desk.letters(1, queue=queue, q="other", within=50)
     assert [other["id"] for other in desk.letters(1, queue=queue)] == [row["id"]]  # the old stream's are forgotten
-
-
-@pytest.mark.usefixtures("newest")
-def test_what_is_not_there_and_what_cannot_be_said(desk: Desk) -> None:
-    assert desk.get("/letters/ffff")[0] == 404
-    assert desk.get("/groups/g1-0000")[0] == 404
-    assert desk.get("/letters", q="---")[0] == 422
-    assert desk.get("/letters", state="lost")[0] == 422
-    assert desk.get("/explain", queue="x")[0] == 404  # vhost / is not served here
-    assert desk.get("/explain", queue="x", reason="why", vhost=desk.vhost.name)[0] == 422
-    assert desk.get("/nothing")[0] == 404
-    status, answer = desk.ask("PATCH", "/groups/g1-0", content=b"{", headers={"content-type": "application/json"})
-    assert (status, answer["error"]) == (422, "the request cannot be understood")
-    assert desk.ask("PATCH", "/groups/g1-0", content=b"x" * (2 << 20))[0] == 413
-
-
-@pytest.mark.usefixtures("newest")
-def test_explain_says_who_set_what(desk: Desk) -> None:
-    _, explained = desk.get("/explain", queue="twice.x", vhost=desk.vhost.name)
-    assert explained["policies"] == ["twice", "all"]
-    by = {key["key"]: (key["value"], key["set_by"]) for key in explained["keys"]}
-    assert by["max-delivery-attempts"][0] == "2"
-    assert by["max-delivery-attempts"][1].endswith("(twice)")
-    assert json.dumps(desk.get("/policies")[1]).count('"twice"') == 1
-
-
-@pytest.mark.usefixtures("newest")
-def test_the_file_is_for_readers_too(desk: Desk) -> None:
-    """Somebody may look with sqlite3 while the index is written."""
-    reader = sqlite3.connect(f"{desk.index.resolve().as_uri()}?mode=ro", uri=True)
-    assert reader.execute("SELECT count(*) FROM letters").fetchone()[0] >= 0
-    reader.close()
 
 
 def test_what_lay_in_a_queue_before_is_imported_without_being_touched(desk: Desk) -> None:

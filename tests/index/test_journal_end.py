@@ -1,6 +1,7 @@
 """Where a journal ends, and whether it is the one of before: no silence of the broker is an answer to that."""
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,11 +14,12 @@ import pytest
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.control import Lost
 from dlx_router.broker.reading import Newest, Read, Reading
-from dlx_router.index import journal_end, protocol
+from dlx_router.index import journal_end
 from dlx_router.index import worker as worker_module
 from dlx_router.index.journal_end import End, is_same
 from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
+from dlx_router.index.supervisor import attend
 from dlx_router.index.worker import Worker
 from dlx_router.telemetry.wall_clock import wall_ms
 from tests.core.core_samples import NOW
@@ -175,14 +177,6 @@ async def test_what_a_replica_has_copied_so_far_is_no_end() -> None:
     assert end.offset == 9
 
 
-async def test_a_replica_that_copies_is_asked_seldom() -> None:
-    stream = Stream(end=4, is_over=False)
-    end = ending(stream)
-    for at in range(9):
-        await end.look(at, is_quiet=False)
-    assert (end.offset, stream.asked) == (None, 1)
-
-
 async def test_an_end_is_asked_for_once_where_letters_never_stop() -> None:
     stream = Stream(end=4)
     end = ending(stream)
@@ -199,27 +193,6 @@ async def test_a_stream_that_stands_still_is_left(at: int | None, end: int) -> N
         await looked(ending(Stream(end=end)), at)
 
 
-@pytest.mark.usefixtures("at_once")
-async def test_what_is_on_its_way_does_not_stand_still() -> None:
-    """However long nothing came before."""
-    stream = Stream(end=4)
-    end = ending(stream)
-    for offset in (5, 6, 7):
-        await end.look(offset - 1, is_quiet=True)
-        stream.end = offset
-        await end.look(offset - 1, is_quiet=True)
-        await end.look(offset, is_quiet=False)
-    assert end.offset == 7
-
-
-@pytest.mark.usefixtures("at_once")
-async def test_a_stream_of_which_all_is_read_may_be_silent() -> None:
-    end = ending(Stream(end=4))
-    for _ in range(3):
-        await end.look(4, is_quiet=True)
-    assert end.offset == 4
-
-
 # -- a broker ---------------------------------------------------------------------------------------------------
 
 
@@ -234,10 +207,10 @@ async def following(vhost: Vhost, file: Path, *known: Message) -> AsyncIterator[
     store.close()
     url, worker = urlsplit(vhost.amqp_url), Worker(file)
     login = Login(unquote(url.username or ""), unquote(url.password or ""), vhost.name)
-    order = protocol.attend(Host(url.hostname or "", url.port or 5672), login, None, NAME, b"")
+    order = attend(Host(url.hostname or "", url.port or 5672), login, None, NAME, b"")
     orders = asyncio.StreamReader()
     running = asyncio.create_task(worker.run(orders))
-    orders.feed_data(order)
+    orders.feed_data(f"{json.dumps(order)}\n".encode())
     try:
         await soon(lambda: worker._store is not None)
         yield worker
@@ -298,13 +271,6 @@ async def test_what_the_index_knows_stays_while_its_stream_says_nothing(vhost: V
         assert "nothing came" in status(worker, vhost)["trouble"]
         assert not status(worker, vhost)["has_caught_up"]
         assert position(worker, vhost)[0] == AT
-
-
-async def test_an_empty_journal_is_read_to_its_end(vhost: Vhost, amqp: Client, file: Path) -> None:
-    journal(amqp)
-    async with following(vhost, file) as worker:
-        await soon(lambda: status(worker, vhost)["state"] == "current", within=20)
-        assert (status(worker, vhost)["has_caught_up"], position(worker, vhost)) == (True, None)
 
 
 @pytest.mark.usefixtures("soon_silent")

@@ -18,7 +18,7 @@ from dlx_router.index.worker import _behind
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import fragments
 from dlx_router.journal.packing import packed
-from dlx_router.journal.reading import MAX_LINES, lines
+from dlx_router.journal.reading import lines
 from tests.core.core_samples import NOW, letter
 from tests.journal.journal_samples import RULING, props, told
 
@@ -59,14 +59,6 @@ def test_a_kept_row_has_no_body_which_stands_elsewhere(store: Store, file: Path)
     whole = json.loads(lines(run)[0])
     assert whole.pop("body") == "YWJj"
     assert (row["event"], row["stored"][3]) == (whole, b"abc")
-
-
-def test_what_others_share_is_kept_for_none_where_it_is_long(store: Store, file: Path) -> None:
-    """A message of 1 MB would take 10 GB of the file."""
-    shared = b'{"v":1,"kind":"parked","failed_queue":"q","deaths":[],"body_mode":"none","x":"%s"}\n' % (b"x" * 40_000)
-    rows = b"".join(b'[0,"a%d","b",1,null,1,1,1,1,[],{}]\n' % number for number in range(9))
-    assert store.apply("/", [Message(0, packed(shared + rows), version=2)]) == 9
-    assert Reader(file).letter("a1", EVERYTHING)[0]["event"] is None
 
 
 steps = st.lists(
@@ -219,9 +211,3 @@ def test_whatever_a_message_says_the_events_beside_it_count(
     for row in reader.letters(EVERY, EVERYTHING, limit=100, before=None):
         json.dumps(reader.letter(row["id"], EVERYTHING), allow_nan=False, default=repr)
     reader.close()
-
-
-def test_events_of_letters_to_which_nothing_was_done_are_counted(store: Store) -> None:
-    rows = b'[0,"a","b",1,null,1,1,1,1,[],{}]\n' * (MAX_LINES - 1)
-    shared = b'{"v":1,"kind":"forwarded","deaths":[],"body_mode":"none"}\n'
-    assert store.apply("/", [Message(0, packed(shared + rows), version=2)]) == MAX_LINES - 1

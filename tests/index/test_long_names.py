@@ -10,11 +10,11 @@ import pytest
 from dlx_router.index.queries import Wanted
 from dlx_router.index.reader import Reader
 from dlx_router.index.store import Message, Store
-from dlx_router.journal.audit import MAX_DETAILS_BYTES, audit
+from dlx_router.journal.audit import audit
 from dlx_router.journal.events import gap
 from dlx_router.journal.packing import packed
-from tests.core.core_samples import NOW, letter
-from tests.journal.journal_samples import RULING, line, told
+from tests.core.core_samples import NOW
+from tests.journal.journal_samples import told
 from tests.journal.rows_of import rows_of
 
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
@@ -89,16 +89,6 @@ def test_the_longest_names_that_amqp_has_are_kept(store: Store, file: Path, text
     assert spelt in {place["routing_key"] for place in Reader(file).places()}
 
 
-def test_how_a_lease_ended_is_a_word(store: Store, file: Path) -> None:
-    ended = f'"lease":{{"id":"l1","by":"me","receives":1,"ended":"{LONG}"}},"body_mode":"none"'
-    died, ruling = letter(id=f"{1:032x}", failed_queue="orders"), RULING._replace(kind="lease_ended", redrive_id="l1")
-    lease = line(died, ruling, now_ms=NOW + 5, extra=ended)
-    store.apply("/", [Message(0, told(1)), Message(1, lease)])
-    assert Reader(file).streams()["/"]["unread"] == 1
-    (whole,) = Reader(file).letter(f"{1:032x}", EVERYTHING)
-    assert len(whole["journey"]) == 1
-
-
 def test_audits_and_gaps_of_any_size_are_not_read(store: Store, file: Path) -> None:
     good = audit("r", "/", actor="ann", action="task.done", details={"n": 1}, ts_ms=NOW)
     missing = gap("r", "/", events=7, from_ms=1, to_ms=2)
@@ -113,18 +103,6 @@ def test_audits_and_gaps_of_any_size_are_not_read(store: Store, file: Path) -> N
     assert (state["unread"], state["missing"]) == (len(lines), 7)
     (entry,) = Reader(file).audits(["/"], limit=10)
     assert (entry["actor"], entry["details"]) == ("ann", {"n": 1})
-
-
-def test_the_largest_audit_that_a_router_writes_is_kept(store: Store, file: Path) -> None:
-    def written(size: int) -> bytes:
-        details = {"words": ["w"] * 1000, "text": "x" * size}
-        return audit("r", "/", actor="ann", action="task.done", details=details, ts_ms=NOW)
-
-    largest = written(MAX_DETAILS_BYTES - len(written(0)))
-    assert len(largest) == MAX_DETAILS_BYTES
-    store.apply("/", [Message(0, largest)])
-    assert Reader(file).streams()["/"]["unread"] == 0
-    assert len(Reader(file).audits(["/"], limit=10)) == 1
 
 
 def test_a_queue_whose_name_is_no_text_is_none(store: Store, file: Path) -> None:

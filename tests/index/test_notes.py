@@ -70,18 +70,6 @@ def test_a_note_is_told_again_after_a_restart_and_a_rebuild(desk: Desk) -> None:
 
 
 @pytest.mark.usefixtures("newest")
-def test_what_is_no_note_is_refused_and_keeps_nothing(desk: Desk) -> None:
-    letter = letter_in(desk, "twice.refused")
-    for text in ("", " \n\t", "x" * 2001):
-        assert commented(desk, letter, text)[0] == 422, text[:9]
-    assert commented(desk, "f" * 32, "x")[0] == 404
-    assert commented(desk, letter, "x", queue="elsewhere")[0] == 404
-    assert desk.ask("POST", f"/letters/{letter}/comments", json={"text": "x", "actor": "eve"})[0] == 422
-    assert shown(desk, letter)["comments"] == []
-    assert commented(desk, letter, "x" * 2000)[0] == 201
-
-
-@pytest.mark.usefixtures("newest")
 def test_who_may_only_look_or_sees_other_queues_notes_nothing(
     start_router: Callable[..., Router], tmp_path: Path
 ) -> None:

@@ -103,36 +103,3 @@ def other(broker: brokers.Broker) -> Iterator[Vhost]:
     made = Vhost.make(broker, f"other-{os.getpid()}")
     yield made
     made.close()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("newest")
-def test_vhosts_that_several_routers_lead_are_one_list(
-    started: Started, amqp: Client, vhost: Vhost, other: Vhost
-) -> None:
-    first = started("one", VHOSTS=vhost.name)
-    eventually(lambda: ask(first, "/letters")[0] == 200, 20)
-    second = started("two", VHOSTS=f"{vhost.name},{other.name}")
-    pour(amqp, dying_queue(amqp, "here"), ["a", "b", "c"])
-    with Client(other.amqp_url) as there:
-        pour(there, dying_queue(there, "there"), ["d", "e"])
-        eventually(lambda: known(second) == 5, 30)
-    assert known(first) == 3
-    assert known(second, vhost=vhost.name) == 3
-    letters, cursor = list[str](), None
-    while True:
-        status, page = ask(second, "/letters", params={"limit": "2"} | ({"cursor": cursor} if cursor else {}))
-        assert status == 200, page
-        letters += [row["id"] for row in page["letters"]]
-        if (cursor := page["next"]) is None:
-            break
-    assert len(letters) == len({*letters}) == 5
-    assert {queue["vhost"] for queue in ask(second, "/queues")[1]["failed"]} == {vhost.name, other.name}
-    groups = ask(second, "/groups")[1]["groups"]
-    assert {group["vhost"] for group in groups} == {vhost.name, other.name}
-    for group in groups:
-        assert ask(second, f"/groups/{group['id']}")[1]["id"] == group["id"]
-    for letter in letters:
-        assert ask(second, f"/letters/{letter}")[0] == 200
-    first.stop()
-    eventually(lambda: known(second) == 5, 40)

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlx_router.core.fingerprint import of_event
-from dlx_router.core.letter import Death, Letter
-from dlx_router.index import forgetting, rows, schema
+from dlx_router.core.letter import Letter
+from dlx_router.index import forgetting, schema
 from dlx_router.index import store as store_module
 from dlx_router.index.queries import Wanted, query
-from dlx_router.index.reader import SORTS, IndexAway, Reader
+from dlx_router.index.reader import IndexAway, Reader
 from dlx_router.index.rows import STATE_OF
-from dlx_router.index.schema import Damaged, IndexFileError, open_writer, place_of
-from dlx_router.index.sent import came_back
+from dlx_router.index.schema import Damaged, IndexFileError, open_writer
 from dlx_router.index.store import Message, Store
 from dlx_router.journal import packing
 from dlx_router.journal.audit import audit
@@ -168,21 +167,6 @@ def test_a_host_whose_clock_is_ahead_does_not_have_the_last_word(store: Store, f
     assert [row["state"] for row in everything(file)] == ["discarded"]
 
 
-def test_what_a_task_sent_is_looked_for_by_its_task_whatever_else_is_there(store: Store, file: Path) -> None:
-    store.apply("/", [Message(0, told(1) + sent_by("t1", 1, 10) + told(1, redrives=1, at=20))])
-    asked = schema.open_reader(file)
-    plans: list[str] = []
-    asked.set_trace_callback(plans.append)
-    for elsewhere in (False, True):
-        assert came_back(asked.execute, ["t1"], elsewhere=elsewhere) == {"t1": 1}
-    asked.set_trace_callback(None)
-    for sql in plans:
-        ways = " ".join(row["detail"] for row in asked.execute(f"EXPLAIN QUERY PLAN {sql}"))
-        assert "steps_task" in ways, ways
-        assert "SCAN" not in ways, ways
-    asked.close()
-
-
 def test_what_a_task_sent_goes_with_its_letters(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, told(1) + sent_by("t1", 1, 10) + told(1, redrives=1, at=20) + told(2))])
     assert store.shrink(1) == 1
@@ -260,22 +244,6 @@ def test_both_formats_make_the_same_index(
     assert contents[0] == contents[1]
 
 
-def test_lines_that_differ_in_the_times_of_deaths_only_are_understood_once() -> None:
-    """It was one line in four of a real week's that was found in the cache; the others cost six times as much."""
-    rows._SHARED.clear()
-    for second in range(50):
-        died = (Death("orders", "rejected", 1, NOW // 1000 + second, "shop", ("order.created",)),)
-        event = rows.event_of(line(letter(id=f"{second:032x}", failed_queue="orders", history=died, fresh=died)))
-        assert event.shared is not None
-    assert len(rows._SHARED) == 1
-
-
-def test_a_number_that_no_file_holds_stops_nothing(store: Store, file: Path) -> None:
-    store.apply("/", [Message(0, told(1, first_death_ms=1 << 70) + told(2))])
-    assert len(everything(file)) == 1
-    assert Reader(file).streams()["/"]["unread"] == 1
-
-
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e400"])
 @pytest.mark.parametrize(
     "said", ['"draw":{0}', '"attempts":{0}', '"ts_ms":{0}', '"props":{{"priority":{0}}}', '"more":[{{"deep":{0}}}]']
@@ -288,12 +256,6 @@ def test_a_number_that_json_lacks_costs_its_own_line(store: Store, file: Path, s
     assert Reader(file).streams()["/"]["unread"] == 2
     assert len(everything(file)) == 1
     json.dumps(everything(file), allow_nan=False)
-
-
-def test_an_audit_with_a_number_that_json_lacks_is_no_event(store: Store, file: Path) -> None:
-    good = audit("r", "/", actor="ann", action="a.b", details={"n": 1}, ts_ms=NOW)
-    store.apply("/", [Message(0, good.replace(b'"n":1', b'"n":NaN') + good)])
-    assert Reader(file).streams()["/"]["unread"] == 1
 
 
 def test_gaps_are_told(store: Store, file: Path) -> None:
@@ -459,16 +421,6 @@ def test_a_vhost_is_forgotten_a_piece_at_a_time_and_by_the_next_process_too(
     following.close()
 
 
-def test_a_state_that_nobody_knows_changes_nothing(store: Store, file: Path) -> None:
-    store.apply("/", [Message(0, told(1))])
-    group = of_event(json.loads(told(1))).id
-    for details in ({"group": group, "state": "lost"}, {"group": 7}, {}, {"group": "g1-none", "state": "ignored"}):
-        store.apply("/", [Message(1, audit("r", "/", actor="a", action="group.set", details=details, ts_ms=1))])
-    row = Reader(file).group(group, EVERYTHING)
-    assert row is not None
-    assert row["state"] == "open"
-
-
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
@@ -494,12 +446,6 @@ def test_a_file_of_another_layout_is_to_be_made_anew(file: Path) -> None:
     other.close()
     with pytest.raises(Damaged, match=f"layout {schema.VERSION + 1}, not {schema.VERSION}"):
         open_writer(file, max_bytes=1 << 20)
-
-
-def test_a_folder_gets_a_file_and_a_file_is_itself(tmp_path: Path) -> None:
-    assert place_of(str(tmp_path)) == tmp_path / "index.sqlite"
-    assert place_of("/nowhere/") == Path("/nowhere/index.sqlite")
-    assert place_of("/nowhere/x.db") == Path("/nowhere/x.db")
 
 
 def test_a_reader_of_nothing_says_that_it_is_being_made(file: Path) -> None:
@@ -532,22 +478,6 @@ def test_letters_come_newest_or_oldest_first_and_each_page_goes_on_behind_the_on
             cursors += [row["cursor"] for row in page]
             before = cursors[-1]
         assert cursors == sorted(newest, reverse=not oldest)
-
-
-def test_groups_come_by_what_is_asked_for(store: Store, file: Path) -> None:
-    deaths = {"a": [10], "b": [5, 40], "c": [20, 21, 30]}  # when letters died there
-    letters = iter(range(100))
-    for queue, times in deaths.items():
-        for at in times:
-            store.apply("/", [Message(number := next(letters), told(number, queue=queue, at=at))])
-
-    def order(sort: str) -> list[str]:
-        how: dict[str, Any] = {"vhost": None, "failed_queue": None, "state": None, "limit": 10, "offset": 0}
-        return [row["failed_queue"] for row in Reader(file).groups(EVERYTHING, sort=sort, **how)]
-
-    orders = {sort: order(sort) for sort in SORTS}
-    by_number = ["c", "b", "a"]
-    assert orders == {"last": ["b", "c", "a"], "first": ["c", "a", "b"], "deaths": by_number, "lying": by_number}
 
 
 def test_the_oldest_that_rests_in_a_queue_is_told(store: Store, file: Path) -> None:

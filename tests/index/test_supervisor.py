@@ -117,14 +117,3 @@ async def test_what_a_process_said_ends_with_it(scene: Scene) -> None:
         await soon(lambda: "ended with" in str(index.status["trouble"]))
         assert (scene.state(), index.as_of_ms("/", 10**6), index.has_caught_up("/")) == (None, 0, False)
         assert "ended with" in scene.notes()
-
-
-async def test_an_index_whose_process_cannot_be_started_says_nothing_of_vhosts(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subject, "PYTHON", "/no/such/python")
-    scene.index.follow("/")
-    scene.index.status = {**scene.index.status, "vhosts": {"/": CURRENT}}
-    async with scene.running() as index:
-        await soon(lambda: "cannot be started" in str(index.status["trouble"]))
-        assert (scene.state(), index.as_of_ms("/", 10**6), index.has_caught_up("/")) == (None, 0, False)

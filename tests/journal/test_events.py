@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.decision import decide
-from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.letter import Letter
 from dlx_router.core.policy import Effective
 from dlx_router.core.words import Action
-from dlx_router.journal.events import KIND_OF, Ruling, fragments, gap, unreadable
+from dlx_router.journal.events import KIND_OF, Ruling, fragments
 from dlx_router.journal.fields import FIELDS, KINDS
 from dlx_router.journal.replay import letter_of
 from tests.core.core_samples import NOW, amqp_text, death, effective, law, letter
@@ -60,27 +60,6 @@ def test_a_line_says_what_was_decided_and_why() -> None:
         "digest": {"crc32": 7, "size": 3},
         "body_mode": "none",
     }
-
-
-def test_a_wait_has_its_end_and_its_draw() -> None:
-    document = event(ruling=RULING._replace(kind="retried", rung_ms=5000), due_ms=NOW + 5250, draw=-0.25)
-    assert (document["due_ms"], document["draw"], document["rung_ms"]) == (NOW + 5250, -0.25, 5000)
-
-
-def test_a_delivery_that_is_no_letter_has_an_event_too() -> None:
-    odd = unreadable("ff" * 16, "/", "dlx-router.inbox", Arrival.INBOX, "", "k", NOW)
-    ruling = Ruling("quarantined", 0, "router-a", cause="malformed", detail="x-death is not an array")
-    document = event(odd, ruling)
-    assert (document["failed_queue"], document["deaths"], document["detail"]) == (
-        "dlx-router.inbox",
-        [],
-        "x-death is not an array",
-    )
-
-
-def test_a_gap_says_how_much_is_missing_and_when() -> None:
-    document = json.loads(gap("router-a", "/", events=7, from_ms=NOW, to_ms=NOW + 10))
-    assert (document["kind"], document["events"], document["from_ms"], document["to_ms"]) == ("gap", 7, NOW, NOW + 10)
 
 
 def test_every_action_has_a_kind_and_every_kind_a_meaning() -> None:

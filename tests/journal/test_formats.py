@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlx_router.core.letter import Letter
 from dlx_router.journal import dictionary, fields, packing, reading
 from dlx_router.journal.audit import audit
-from dlx_router.journal.batch import MAX_BYTES, MAX_EVENTS, Batch
+from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import Ruling, fragments, gap
 from dlx_router.journal.packing import FormatError, packed
 from dlx_router.journal.privacy import Rule, disclosed, discreet
@@ -112,26 +112,6 @@ def test_what_tells_of_a_task_is_lines() -> None:
     assert plain_reader.events(None, batch.body) == plain(some(3))
 
 
-def test_a_mark_is_an_empty_message_still() -> None:
-    batch = Batch(1)
-    batch.add(b"")
-    batch.close()
-    assert (batch.format, batch.body, batch.events) == (fields.LINES, b"", 0)
-
-
-def test_a_batch_ends_where_it_ended_before() -> None:
-    batch = Batch(1)
-    large: dict[str, Any] = {"extra": f'"body_mode":"inline","body":"{"x" * (MAX_BYTES // 2)}"'}
-    entries = [
-        fragments(died, ruling).entry(died.id, now_ms, **own) for died, ruling, now_ms, own in some(MAX_EVENTS + 100)
-    ]
-    assert sum(batch.add(row) for row in entries) == MAX_EVENTS
-    batch = Batch(1)
-    died, ruling, now_ms, own = some(1)[0]
-    entry = fragments(died, ruling).entry(died.id, now_ms, **(own | large))
-    assert [batch.add(entry) for _ in range(3)] == [True, False, False]
-
-
 def test_an_event_that_readers_would_not_unpack_is_a_line() -> None:
     batch = Batch(1)
     died, ruling, now_ms, own = some(1)[0]
@@ -140,11 +120,6 @@ def test_an_event_that_readers_would_not_unpack_is_a_line() -> None:
     batch.close()
     assert batch.format == fields.LINES
     assert len(json.loads(lines(batch.body)[0])["body"]) == packing.MAX_BYTES
-
-
-def test_a_run_of_letters_is_a_tenth_of_the_bytes() -> None:
-    run = some(100, props=props(message_id=b"m-1", content_type=b"application/json"))
-    assert len(message(run).body) * 10 < len(message(run, of_task=True).body)
 
 
 def test_who_looks_for_a_task_writes_no_letter_out() -> None:
@@ -297,16 +272,6 @@ def test_a_row_is_the_same_event_written_out_whoever_wrote_it(
     for part in parts(body):
         if isinstance(part, Row):
             assert json.loads(part.line(), object_pairs_hook=_once) == part.event()
-
-
-@law
-@given(st.binary(max_size=200), st.none() | st.integers(-1, 4))
-def test_any_bytes_are_read_or_refused(body: bytes, version: int | None) -> None:
-    for variant in (body, packing.MAGIC + body, packed(body)):
-        try:
-            assert all(isinstance(line, bytes) for line in lines(variant, version))
-        except FormatError:
-            continue
 
 
 @law

@@ -31,14 +31,6 @@ def test_a_small_prefetch_is_never_held_up() -> None:
     assert max(waits(Gathering(200), 10_000, 25)) <= 0.006
 
 
-def test_when_it_has_poured_the_first_after_it_hardly_waits() -> None:
-    gathering = Gathering(1000)
-    waits(gathering, 10_000, start_s=100.0)
-    assert gathering.wait_s(101.0) <= 0
-    gathering.gone(1, 101.0)
-    assert gathering.wait_s(101.0) <= LEAST_S
-
-
 @law
 @given(
     st.integers(1, 65_535),

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.journal.events import NO_BODY
-from dlx_router.journal.fields import FIELDS, FINAL_KINDS, KINDS
-from dlx_router.journal.privacy import HEAD_BYTES, INLINE_BYTES, PLAIN, Rule, disclosed, rule_of
+from dlx_router.journal.fields import FIELDS, KINDS
+from dlx_router.journal.privacy import HEAD_BYTES, INLINE_BYTES, PLAIN, Rule, disclosed
 from dlx_router.journal.replay import letter_of
 from dlx_router.wire import table
-from tests.core.core_samples import effective, law
+from tests.core.core_samples import law
 from tests.journal.journal_samples import event
 
 SECRET = "hunter2"
@@ -77,10 +77,6 @@ def test_of_a_long_body_the_first_part_is_shown(body: Any, length: int) -> None:
     assert body_of(members) == long[:length]
 
 
-def test_only_final_events_where_a_policy_wants_no_others() -> None:
-    assert {kind for kind in KINDS if Rule(events="final").wants(kind)} == FINAL_KINDS
-
-
 # What a policy reads
 
 
@@ -111,19 +107,6 @@ def test_places_of_the_body_that_the_policy_reads_are_shown_and_nothing_else() -
     }
 
 
-def test_a_policy_says_what_it_reads_and_what_may_be_shown() -> None:
-    assert rule_of(None) == PLAIN, "nobody knows what a policy that is gone forbade"
-    assert rule_of(effective()) == Rule(body="retired"), (
-        "the journal is the last place of a letter that retention takes"
-    )
-    assert rule_of(effective(journal={"redact": ("/card",)})) == Rule(body="retired", redact=("/card",))
-    assert rule_of(effective(journal={"body": "none"})) == PLAIN
-    read = effective(dead_letter_exchange="dlx", dead_letter_routing_key="{header:tenant}.{queue}.{header:shard}")
-    assert rule_of(read) == Rule(body="retired", headers=("tenant", "shard"))
-    policy = effective(journal={"events": "final", "body": "hash", "redact": ("/card",)})
-    assert rule_of(policy) == Rule(events="final", body="hash", redact=("/card",))
-
-
 # What is redacted
 
 
@@ -146,12 +129,6 @@ def test_what_is_redacted_is_nowhere_in_a_line_and_the_line_says_so(rule: Rule) 
     assert members["redacted"]
     assert SECRET not in json.dumps(members)
     assert SECRET.encode() not in body_of(members) if "body" in members else True
-
-
-def test_what_is_not_redacted_stays() -> None:
-    members = shown(Rule(body="all", redact=("/card/number", "/absent")))
-    assert json.loads(body_of(members)) == CARD | {"card": {"number": "***", "brand": "visa"}}
-    assert members["redacted"] == ["/card/number"]
 
 
 UNREADABLE = [
@@ -201,12 +178,6 @@ def test_a_header_of_any_type_breaks_no_line(tag: str, value: Any) -> None:
 def test_no_bytes_break_a_line(headers: bytes, body: bytes, mode: Any) -> None:
     rule = Rule(body=mode, headers=("a",), pointers=("/a",), redact=("/a/b",))
     assert set(event(extra=disclosed(rule, "parked", headers=headers, body=body))) <= {field.name for field in FIELDS}
-
-
-def test_an_error_that_is_no_json_is_left_out() -> None:
-    good, bad = {"type": "CardDeclined"}, {"type": float("nan")}
-    assert json.loads(f"{{{disclosed(PLAIN, 'parked', headers=b'', body=b'', error=good)}}}")["error"] == good
-    assert "error" not in disclosed(PLAIN, "parked", headers=b"", body=b"", error=bad)
 
 
 # -- what an error says was in a header ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dlx_router.core import publication
-from dlx_router.core.outcome import DeadLetter, Decision, Discard, Hold, Park, Retry
+from dlx_router.core.outcome import DeadLetter, Decision, Hold, Park, Retry
 from dlx_router.core.publication import Publication
 from dlx_router.core.words import Cause
 from dlx_router.journal.event_factory import EventFactory
@@ -58,22 +58,6 @@ def test_a_decision_is_told_in_the_journals_words(decision: Decision, expected: 
         "all",
         "0123456789ab",
     )
-
-
-def test_a_discarded_letter_has_no_target() -> None:
-    document = event(ruling=CLERK.decided(Discard(2), None, "all"))
-    assert (document["kind"], document["attempts"], "target" in document) == ("discarded", 2, False)
-
-
-def test_a_released_letter_goes_home() -> None:
-    back = publication.to_return(
-        publication.record_of(letter(), Retry(0, NOW, 1), CONTENT, policy="all", revision="0123456789ab"),
-        "dlx-router.return",
-        "to:work",
-    )
-    document = event(letter(base_attempts=1), CLERK.released(letter(base_attempts=1), back, "all"))
-    assert (document["kind"], document["attempts"]) == ("released", 1)
-    assert document["target"]["exchange"] == "dlx-router.return"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from dlx_router.journal.packing import unpacked
 from dlx_router.journal.reading import lines
 from tests.core.core_samples import law
 from tests.journal import plain_reader
-from tests.journal.old_journal import events as old_events
 from tests.journal.test_formats import Told, message, tellings
 
 jsonschema: Any = pytest.importorskip("jsonschema")
@@ -64,8 +63,3 @@ def test_the_examples_are_read_as_they_say_by_two_readers() -> None:
     assert [json.loads(line) for line in lines(first, 1)] == [json.loads(line) for line in lines(second, 2)] == wanted
     kinds = {type(json.loads(line)).__name__ + str(b"event_id" in line) for line in unpacked(second).splitlines()}
     assert kinds == {"dictFalse", "dictTrue", "listFalse"}, "all three kinds of lines"
-
-
-def test_the_events_of_a_router_of_before_fit_the_schema() -> None:
-    for event in old_events():
-        EVENT.validate(event)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dlx_router.admin.api.answers import Answer
 from dlx_router.journal.strict_json import decoded
 from dlx_router.redrive.canary import Flock
-from dlx_router.redrive.task_events import letters, tasks
+from dlx_router.redrive.task_events import letters
 
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
@@ -59,11 +59,3 @@ def test_an_event_whose_keys_are_no_text_stops_nobody_who_counts_letters(name: s
     for event in letters(batch):
         flock.hear(event)
     assert [*letters(batch)] == [good]
-
-
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
-def test_a_batch_with_a_number_that_json_lacks_is_read_around_it(number: str) -> None:
-    odd = f'{{"id":"a","kind":"parked","n":{number}}}'.encode()
-    batch = b"\n".join((odd, b'{"id":"b","kind":"parked"}', b"\xff", odd.replace(b"parked", b"audit") + b' "redrive.'))
-    assert [entry["id"] for entry in letters(batch)] == ["b"]
-    assert not list(tasks(batch, b"k" * 32))

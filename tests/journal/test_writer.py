@@ -7,14 +7,10 @@ from urllib.parse import quote
 
 import pytest
 from pamqp import commands
-from structlog.testing import capture_logs
 
-from dlx_router.broker.address import Login
 from dlx_router.broker.link import Link
-from dlx_router.broker.stream import Retention, journal_stream
 from dlx_router.journal.mode import Mode
 from dlx_router.wire import frames
-from tests.broker.scene import arguments, user
 from tests.journal import stream
 from tests.journal.conftest import NAMES, Desk, soon, stays
 from tests.support.vhost import Vhost
@@ -73,25 +69,6 @@ async def test_events_come_as_lines_of_few_messages(vhost: Vhost, desk: MakeDesk
     batches = await asyncio.to_thread(stream.batches, vhost.amqp_url)
     assert [len(events) for _, events in batches] == [1, 500, 500, 250]
     assert [event["digest"]["size"] for _, events in batches for event in events] == [*range(1251)]
-
-
-@pytest.mark.usefixtures("newest")
-async def test_an_event_outside_of_a_read_needs_no_flush(vhost: Vhost, desk: MakeDesk) -> None:
-    router = desk()
-    async with router.session():
-        await working(router)
-        router.tell(7)
-        await soon(lambda: router.settled == [7])
-    assert await told(vhost) == [0, 7]
-
-
-async def test_the_stream_keeps_little_and_in_small_segments(vhost: Vhost, desk: MakeDesk) -> None:
-    router = desk()
-    router.retention = Retention("1h", 20_000_000, 1_000_000)
-    async with router.session():
-        await working(router)
-    assert arguments(vhost, NAMES.journal) == dict(journal_stream(NAMES, router.retention).arguments)
-    assert arguments(vhost, NAMES.journal)["x-queue-type"] == "stream"
 
 
 # -- trouble ----------------------------------------------------------------------------------------------------------
@@ -249,23 +226,6 @@ async def test_a_confirm_that_does_not_come_ends_the_channel(
         await soon(lambda: len(router.settled) == 10)
         assert await router.journal.drain(10) == 0
     assert {*await told(vhost)} == {*range(11)}
-
-
-@BOTH
-async def test_a_user_who_may_not_declare_the_stream_is_told_once(vhost: Vhost, desk: MakeDesk, mode: Mode) -> None:
-    router = desk(mode=mode)
-    name, password = user(vhost, "poor", write=".*", read=".*")
-    router.login = Login(name, password, vhost.name)
-    with capture_logs() as lines:
-        async with router.session():
-            notes = router.readiness.reasons if mode is Mode.REQUIRED else router.readiness.notes
-            await soon(notes)
-            router.tell_all(range(3))
-            await stays(lambda: router.settled == ([] if mode is Mode.REQUIRED else [0, 1, 2]))
-            assert "ACCESS_REFUSED" in notes()[0]
-            assert router.readiness.ready is (mode is Mode.BEST_EFFORT)
-    assert [entry["event"] for entry in lines] == ["journal.interrupted"]
-    assert password not in str(lines)
 
 
 @pytest.mark.usefixtures("newest")

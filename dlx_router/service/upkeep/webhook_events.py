@@ -11,7 +11,7 @@ from typing import Final
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.breaker import Breaker
 from dlx_router.core.notices import Notice, shortened
-from dlx_router.index.telling import MOST_GROUPS, GroupLook, Parked
+from dlx_router.index.reader import MOST_LOOKS, GroupLook
 from dlx_router.redrive.task import Kind, State, Task, outlook
 from dlx_router.webhooks.outbox import GIVE_UP_MS
 
@@ -27,7 +27,7 @@ class VhostEvents:
         self.since_ms = 0  # from when on groups are to be looked at
         self.newest = 0  # number of the group that came to the index last: what comes late may be older than that
         self._notified: Bounded[str, bool] = Bounded(most=50_000, most_bytes=16 * MIB)
-        self._parked: Parked | None = None
+        self._parked: Mapping[tuple[str, str], int] | None = None
         self._open: set[str] = set()
 
     def _is_new(self, key: str) -> bool:
@@ -54,7 +54,7 @@ class VhostEvents:
     def _advance(self, looks: Sequence[GroupLook], now_ms: int) -> None:
         """Where the next look begins: where this one saw all, not ahead of the clock, whatever times events have."""
         if looks:
-            last, is_all = looks[-1].last_ms, len(looks) < MOST_GROUPS
+            last, is_all = looks[-1].last_ms, len(looks) < MOST_LOOKS
             if is_all:
                 self.since_ms = min(max(self.since_ms, min(last, now_ms) - OVERLAP_MS), now_ms)
             else:
@@ -67,7 +67,7 @@ class VhostEvents:
         item = {"group": group.id, "failed_queue": group.failed_queue, **error, "deaths": group.deaths, **times}
         return Notice(kind, self.vhost, key, (group.failed_queue,), item)
 
-    def parked(self, counts: Parked) -> Iterator[Notice]:
+    def parked(self, counts: Mapping[tuple[str, str], int]) -> Iterator[Notice]:
         """More letters of a group lie in parking than at the last look; the first look only counts."""
         before, self._parked = self._parked, counts
         for (queue, group), letters in counts.items() if before is not None else ():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.notices import Notice
-from dlx_router.index.telling import GroupLook
+from dlx_router.index.reader import GroupLook
 from dlx_router.redrive.task import Counts, Spec, State, Task
 from dlx_router.service.upkeep.webhook_events import OVERLAP_MS, VhostEvents
 
