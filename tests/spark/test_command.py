@@ -35,7 +35,7 @@ def test_verify_says_what_is_there_and_what_is_not(tmp_path: Path) -> None:
 
 PATHS = {
     "ingest": "--archive", "compact": "--archive", "repair": "--archive", "erase": "--archive", "verify": "--archive",
-    "doctor": "--archive", "report": "--out", "advise": "--out", "redrive": "", "export": "",
+    "doctor": "--archive", "report": "--out", "advise": "--out", "redrive": "",
 }  # fmt: skip
 
 

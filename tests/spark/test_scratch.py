@@ -19,7 +19,6 @@ from dlx_router.spark.duckdb_session import connected, reason
 from dlx_router.spark.errors import own_text
 from dlx_router.spark.options import OptionError
 from dlx_router.spark.session import _aside
-from dlx_router.spark.tables.export import Days, export
 from dlx_router.spark.tables.query import run
 from tests.spark.tables.scene import Written, event
 
@@ -91,7 +90,6 @@ def test_commands_leave_nothing_in_the_temporary_nor_in_the_current_folder(writt
         (("sql", "from events"), 0),
         (("sql", "select error('no')"), 2),
         (("groups", "--since", "2026-01-01"), 0),
-        (("export", str(tmp_path / "copy")), 0),
     ):
         done = typed(written, place, *args, cwd=here)
         assert (done.returncode, [*here.iterdir()], [*place.iterdir()]) == (code, [], []), done.stderr
@@ -136,7 +134,6 @@ def test_what_is_spilled_has_a_bound_and_what_goes_beyond_it_says_what_now(writt
     with pytest.raises(ArchiveError) as refusal:
         run(written.archive.root, "select error('No space left on device')", "csv", sys.stdout, lambda *_: None)
     assert "TMPDIR" in str(refusal.value)
-    assert export(written.archive.root, tmp_path / "copy", "parquet", Days()).events == 2
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

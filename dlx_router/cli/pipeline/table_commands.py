@@ -1,6 +1,6 @@
-"""`dlx-router pipeline sql` and `export`: the archive as tables, by DuckDB. No Java.
+"""`dlx-router pipeline sql`: the archive as tables, by DuckDB. No Java.
 
-Nothing of them is imported before a command runs.
+Nothing of it is imported before the command runs.
 """
 
 import os
@@ -13,7 +13,7 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.cli.output import Id, Number
-from dlx_router.cli.pipeline.archive_commands import ARCHIVE, guarded, path_given
+from dlx_router.cli.pipeline.archive_commands import ARCHIVE, guarded
 
 if TYPE_CHECKING:
     from dlx_router.spark.tables.query import Column
@@ -22,9 +22,8 @@ _IDS: Final = frozenset({"id", "event_id", "failed_queue", "source", "fingerprin
 
 
 def add_to(app: typer.Typer) -> None:
-    """The commands, added to `dlx-router pipeline`."""
+    """The command, added to `dlx-router pipeline`."""
     app.command()(sql)
-    app.command()(export)
 
 
 @guarded
@@ -67,27 +66,3 @@ def _titled(column: "Column") -> str:
     if column.is_number:
         return Number(column.name)
     return Id(column.name) if column.name in _IDS else column.name
-
-
-@guarded
-def export(
-    out: Annotated[Path, typer.Argument(callback=path_given, help="Folder of the copy; new or empty.")],
-    archive: Annotated[Path, ARCHIVE] = Path("archive"),
-    form: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
-    since: Annotated[
-        str | None, typer.Option("--since", help="Only events from this day (UTC) on: 2026-10-05, or 30d.")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Only events of days before this one.")] = None,
-) -> int:
-    """Copy the events, each once, to a table of its own that other engines own: what is erased here stays there."""
-    from dlx_router.cli.pipeline.moments import day, moment  # noqa: PLC0415 - see the module
-    from dlx_router.spark.tables.export import EVER, FORMATS, Days  # noqa: PLC0415 - see the module
-    from dlx_router.spark.tables.export import export as run  # noqa: PLC0415 - as above
-
-    if form not in FORMATS:
-        return output.wrong_use(f"--format {form!r}: {', '.join(FORMATS)}")
-    first, end = moment("--since", since), moment("--until", until)
-    days = Days("" if first is None else day(first), EVER if end is None else day(end))
-    done = run(archive, out, form, days)
-    output.say(f"{output.number(done.events, 'event')} of {output.number(done.days, 'day')} in {done.where}")
-    return output.OK

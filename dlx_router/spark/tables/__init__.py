@@ -1,1 +1,1 @@
-"""The archive as tables: a data dictionary, views for DuckDB and Spark, `pipeline sql`, exports."""
+"""The archive as tables: a data dictionary, views for DuckDB and Spark and `pipeline sql`."""
