@@ -148,7 +148,6 @@ def _document(difference: Diff, was: str, now: str) -> dict[str, Any]:
         "queues": [{**queue._asdict(), "keys": rows(queue.keys)} for queue in difference.queues],
         "sources": rows(difference.sources),
         "is_reordered": difference.is_reordered,
-        "queues_left": difference.queues_left,
     }
 
 
@@ -157,8 +156,6 @@ def _notes(difference: Diff, vhost: str, *, is_same: bool) -> Iterator[str]:
         yield f"Both {'are the same' if is_same else 'decide alike'} in vhost {vhost}."
     if difference.is_reordered:
         yield "Policies come in another order: where two are equal otherwise, the first wins."
-    if difference.queues_left:
-        yield f"{output.number(difference.queues_left, 'queue')} more not looked at."
 
 
 def _print_keys(heading: str, keys: Sequence[Change]) -> None:

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -50,51 +50,6 @@ EVERY_QUEUE: Final = "DLX219"
 DELAYED_TWICE: Final = "DLX140"
 DELAYED_CIRCLE: Final = "DLX141"
 DELAYED_NAME: Final = "DLX142"
-
-# What each code is about, in the words of docs/lint.md, which has a section for each.
-TITLES: Final[Mapping[str, str]] = {
-    UNREADABLE: "a file or folder cannot be read",
-    SYNTAX: "not YAML",
-    REFUSED_YAML: "more YAML than a policy needs",
-    DUPLICATE_KEY: "a key is written twice",
-    UNKNOWN_KEY: "an unknown key",
-    MISSING_KEY: "something is missing",
-    BAD_VALUE: "a value that cannot be",
-    DUPLICATE_NAME: "two policies of one name",
-    VERSION: "the version is missing or unknown",
-    AMBIGUOUS: "only the order of the files decides",
-    UNREACHABLE: "a policy that is never used",
-    WITHOUT_EFFECT: "a key without effect",
-    BACK_TO_WORK: "dead letters would return to the work queue",
-    SPREADING_EXCHANGE: "an exchange that spreads dead letters",
-    CHAIN: "letters of a dead-letter queue may die again",
-    FIFO_WAITS: "an order in which letters may not wait",
-    OPEN_TARGET: "whoever publishes may name any queue",
-    VHOST_NOT_SERVED: "a vhost that is not served",
-    OWN_TARGET: "dead letters for the router itself",
-    WIDE_DISCARD: "letters of any queue are dropped",
-    OWN_SUBJECT: "the router's own queues as a subject",
-    ATTACHED_TWICE: "a queue is attached twice",
-    WITHOUT_LIMITS: "a guard without limits",
-    ALL_NEW: "an attachment whose letters all count as new",
-    CYCLE: "dead letters that go round",
-    NOT_CATCHABLE: "a queue that cannot be caught",
-    MISSING_EXCHANGE: "an exchange that does not exist",
-    NO_BINDING: "the key leads to no queue",
-    NOT_DURABLE: "a target that a restart loses",
-    NO_RIGHT: "the router may not write to a target",
-    NOT_GUARDED: "a queue that cannot be guarded",
-    SILENTLY_ONCE: "at-least-once that is not",
-    LIMIT_DELETES: "a delivery limit that deletes",
-    SPECIAL_QUEUE: "a stream as source, or a priority queue or stream as target",
-    DELAYED_EXCHANGE: "an x-delayed-message exchange",
-    NOT_READ: "a queue that a read would delete",
-    NO_SUCH_QUEUE: "a selector that matches no queue",
-    EVERY_QUEUE: "a policy for every queue of a vhost",
-    DELAYED_TWICE: "an exchange is delayed twice",
-    DELAYED_CIRCLE: "a delayed exchange leads back to itself",
-    DELAYED_NAME: "a name that a delayed exchange cannot have",
-}
 
 
 class Severity(StrEnum):

@@ -14,7 +14,6 @@ from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.config.units import duration_text
 from dlx_router.core.policy import TYPES, Policy, PolicySet, Setting, merged
 
-MOST_QUEUES: Final = 500
 _ABSENT: Final = ""
 _USUAL: Final = {"vhost": None, "apply_to": "queues", "priority": 0, "inherit": True}
 
@@ -54,7 +53,6 @@ class Diff(NamedTuple):
     queues: tuple[QueueChange, ...]
     sources: tuple[Change, ...]
     is_reordered: bool
-    queues_left: int  # that were not looked at, being too many
 
     @property
     def is_equal(self) -> bool:
@@ -66,13 +64,12 @@ def compared(was: LoadedPolicies, now: LoadedPolicies, vhost: str, queues: Itera
     """What `vhost` obeys. `queues`: those to look at, beside those that policies name."""
     before, after = _of_vhost(was, vhost), _of_vhost(now, vhost)
     looked_at = sorted({*queues, *_named(before), *_named(after)})
-    changes = [change for queue in looked_at[:MOST_QUEUES] for change in _of_queue(before, after, vhost, queue)]
+    changes = [change for queue in looked_at for change in _of_queue(before, after, vhost, queue)]
     return Diff(
         tuple(_policies(before, after)),
         tuple(changes),
         tuple(_changes(_sources(was, vhost), _sources(now, vhost))),
         _is_reordered(before, after),
-        max(len(looked_at) - MOST_QUEUES, 0),
     )
 
 

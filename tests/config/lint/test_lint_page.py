@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from dlx_router.config import findings
-from dlx_router.config.findings import TITLES, UNREADABLE, Finding, Severity
+from dlx_router.config.findings import UNREADABLE, Finding, Severity
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "lint.md").read_text(encoding="utf-8")
@@ -33,14 +33,14 @@ def _examples(code: str) -> list[str]:
     return re.findall(r"^```yaml\n(.*?)^```$", SECTIONS[code], re.MULTILINE | re.DOTALL)
 
 
-def test_every_code_has_a_title_and_a_section_and_there_is_no_other() -> None:
-    assert list(SECTIONS) == CODES == sorted(TITLES)
+def test_every_code_has_a_section_and_there_is_no_other() -> None:
+    assert list(SECTIONS) == CODES
     assert re.findall(r"\[(DLX\d+)\]\(#dlx\d+\)", PAGE) == CODES
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_section_says_how_bad_it_is_what_it_means_and_the_way_out(code: str) -> None:
-    assert re.match(rf"\n(Error|Warning): \*\*{re.escape(TITLES[code])}[.*,:]", SECTIONS[code])
+    assert re.match(r"\n(Error|Warning): \*\*[^*]+\*\*", SECTIONS[code])
     assert "\nWay out: " in SECTIONS[code]
 
 
