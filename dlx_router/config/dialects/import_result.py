@@ -152,9 +152,18 @@ def parsed_json(data: bytes) -> Any:
 
     It is read as YAML, of which JSON is a part, because that reader knows lines.
     """
+    if not data.strip():
+        raise ImportRefused("the file is empty; export it again", line=1)
+    try:
+        json.loads(data.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        message = f"not JSON: {error.msg} (column {error.colno}); is --from right? Else export it again"
+        raise ImportRefused(message, line=error.lineno) from None
+    except (ValueError, RecursionError):
+        pass  # reported below, with its line
     report = Report("")
     tree = yaml_tree.parse(_PAIR.sub(_joined, data), report, max_bytes=MAX_BYTES)
-    if tree is None:
+    if tree is None or report.findings:
         first = report.findings[0]
         message = f"not JSON: {first.message.removeprefix('not YAML: ')}; is --from right? Else export it again"
         raise ImportRefused(message, line=first.line)

@@ -22,6 +22,18 @@ _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 _WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "~": None, "": None}
+# Words of libyaml and of PyYAML.
+_ADVICE: Final = {
+    "expected alphabetic or numeric character": "a * or & begins a value: put it in quotes",
+    "cannot start any token": "put the value in quotes",
+    "control characters": "take them out; is it a text file?",
+    "special characters": "take them out; is it a text file?",
+    "end of stream": "close the quote",
+    "could not find expected ':'": "write key: value",
+    "mapping values are not allowed": "indent keys of one mapping alike, and put a value with a colon in quotes",
+    "expected ',' or": "close the bracket",
+    "unknown escape": "write single quotes, in which \\ is itself",
+}
 _LOOK: Final = "look at indentation, quotes and brackets there"
 
 
@@ -113,17 +125,23 @@ def parse(data: bytes, report: Report, *, max_bytes: int = MAX_BYTES) -> Node | 
 
 
 def _explained(error: yaml.YAMLError, text: str) -> tuple[int, str]:
-    """The line, what is wrong there, where it began, and what to do."""
-    begun = getattr(error, "context_mark", None)
-    mark = getattr(error, "problem_mark", None) or begun
+    """The line, and what is wrong there, where it began, and what to do."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable")
     if mark is None:
         before = text.encode()[: getattr(error, "position", None) or 0]
-        return before.count(b"\n") + 1, f"not YAML: {problem}; {_LOOK}"
+        return before.count(b"\n") + 1, f"not YAML: {problem}; {_advice(problem, '')}"
+    begun = getattr(error, "context_mark", None)
     since = f" of what begins in line {begun.line + 1}" if begun is not None and begun.line != mark.line else ""
-    line = "".join(text.splitlines()[mark.line : mark.line + 1])
-    advice = "that is a tab: indent with spaces" if line[mark.column : mark.column + 1] == "\t" else _LOOK
-    return mark.line + 1, f"not YAML: {problem} (column {mark.column + 1}){since}; {advice}"
+    line = text.splitlines()[mark.line : mark.line + 1]
+    sign = line[0][mark.column : mark.column + 1] if line else ""
+    return mark.line + 1, f"not YAML: {problem} (column {mark.column + 1}){since}; {_advice(problem, sign)}"
+
+
+def _advice(problem: str, sign: str) -> str:
+    if sign == "\t":
+        return "that is a tab: indent with spaces"
+    return next((advice for words, advice in _ADVICE.items() if words in problem), _LOOK)
 
 
 class _Refused(Exception):
