@@ -79,7 +79,7 @@ def test_doctor_does_not_ask_for_a_url_that_is_there(vhost: Vhost, folder: str) 
     wrong = f"http://guest:{SECRET}@{place(vhost)}"
     done = in_a_process("doctor", "--policies", folder, AMQP_URL=vhost.amqp_url, MANAGEMENT_URL=wrong)
     assert done.returncode == 1
-    assert "mend MANAGEMENT_URL or its user" in done.stdout
+    assert "correct MANAGEMENT_URL or its user" in done.stdout
     assert "set MANAGEMENT_URL:" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) < 600, "a line is for people"
 

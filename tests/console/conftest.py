@@ -75,7 +75,9 @@ def _shared(broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory) ->
     (folder / "policies").mkdir()
     (folder / "policies" / "a.yaml").write_text(POLICIES, encoding="utf-8")
     (folder / "tokens.yaml").write_text(TOKENS, encoding="utf-8")
+    (folder / "key").write_text("a key that sessions outlive a restart by", encoding="utf-8")
     env = {"INDEX_PATH": str(folder / "index.sqlite"), "API_TOKENS_FILE": str(folder / "tokens.yaml")}
+    env["PROVENANCE_KEY_FILE"] = str(folder / "key")
     router = Router(
         amqp_url=vhost.amqp_url,
         management_url=vhost.management_url,

@@ -33,6 +33,8 @@ class SlowRouter(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    do_POST = do_GET  # noqa: N815 - the name that BaseHTTPRequestHandler looks for
+
     def log_message(self, *_: object) -> None:
         """Nothing."""
 

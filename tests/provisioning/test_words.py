@@ -61,7 +61,6 @@ def test_apply_and_destroy_ask_at_a_terminal_and_only_there(commands: Commands) 
     code, screen = at_terminal(commands, "n", "apply")
     assert (code, "[y/N]" in screen, "nothing was changed" in screen) == (1, True, True), screen
     assert commands.policies() == {}
-    assert at_terminal(commands, "", "apply", "--dry-run")[0] == 1
     assert commands.policies() == {}
     assert at_terminal(commands, "y", "apply")[0] == 0
     made = commands.policies()
