@@ -11,7 +11,6 @@ from typing import Final
 
 APPLICATION_ID: Final = 0x646C7872  # "dlxr"
 VERSION: Final = 9  # another layout is made anew from the journal
-MERGED: Final = 8  # segments of `found` on one level become one: fewer would be written again and again
 FILE_NAME: Final = "index.sqlite"
 _MAGIC: Final = b"SQLite format 3\x00"
 _ID_AT: Final = 68
