@@ -34,8 +34,9 @@ class Number(str):
 
 
 def say(*lines: str) -> None:
-    """Print lines of text."""
-    _print(sys.stdout, "\n".join(lines))
+    """Print lines of text; nothing if there are none."""
+    if lines:
+        _print(sys.stdout, "\n".join(lines))
 
 
 def warn(message: object) -> None:
