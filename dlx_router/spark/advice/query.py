@@ -36,13 +36,13 @@ def gather(events: DataFrame, quiet: DataFrame, as_of_ms: int, *, with_traits: b
     believed = next((signature.value for signature in _BEST if signature.value in counts), "")
     trusted = of_letters(events.where(_signature() == believed))
     left_out = {name: count for name, count in sorted(counts.items()) if name != believed}
-    stays = tries(trusted, quiet, as_of_ms).where(_is_first_stay()).cache()
-    placed = _letters(trusted, stays, with_traits=with_traits).cache()
+    tried = tries(trusted, quiet, as_of_ms).cache()
+    placed = _letters(trusted, tried, with_traits=with_traits).cache()
     try:
-        return Gathered(Evidence(_tries(stays, placed), _busiest(placed)), left_out, believed)
+        return Gathered(Evidence(_tries(tried, placed), _busiest(placed)), left_out, believed)
     finally:
         placed.unpersist()
-        stays.unpersist()
+        tried.unpersist()
 
 
 def _signature() -> Column:
@@ -50,10 +50,12 @@ def _signature() -> Column:
     return f.coalesce(f.col("signature"), f.lit(Signature.UNKNOWN.value))
 
 
-def _letters(events: DataFrame, stays: DataFrame, *, with_traits: bool) -> DataFrame:
+def _letters(events: DataFrame, tried: DataFrame, *, with_traits: bool) -> DataFrame:
     """One row for each letter that was tried again: `begun_ms`, its first reason, what a condition can see of it."""
-    placed = stays.groupBy(*KEY).agg(
-        f.min("decided_ms").alias("begun_ms"), f.min_by("reason", "decided_ms").alias("reason")
+    placed = (
+        tried.where(_is_first_stay())
+        .groupBy(*KEY)
+        .agg(f.min("decided_ms").alias("begun_ms"), f.min_by("reason", "decided_ms").alias("reason"))
     )
     if not with_traits:
         return placed.withColumns({name: f.lit(None).cast("string") for name in TRAITS})
@@ -98,15 +100,14 @@ def _busiest(placed: DataFrame) -> dict[Key, int]:
     return {_key(row): row.most for row in each.groupBy(*_QUEUE).agg(f.max("count").alias("most")).collect()}
 
 
-def _tries(stays: DataFrame, placed: DataFrame) -> tuple[Tries, ...]:
-    """Closed deliveries of first stays, by attempt and times."""
+def _tries(tried: DataFrame, placed: DataFrame) -> tuple[Tries, ...]:
+    """Closed deliveries of first stays, by attempt and times; each has the reason that its letter failed for first."""
     own = Window.partitionBy(*KEY).orderBy("decided_ms", "attempts")
     closed, failed = f.col("outcome").isin("recovered", "failed"), f.col("outcome") == "failed"
-    marked = stays.withColumn("followed", f.coalesce(f.lead(closed).over(own), f.lit(False)))  # noqa: FBT003 - a value
+    stays = tried.drop("reason").join(placed, list(KEY)).where(_is_first_stay())
     counted = (
-        marked.where(closed)
-        .drop("reason")
-        .join(placed, list(KEY))
+        stays.withColumn("followed", f.coalesce(f.lead(closed).over(own), f.lit(False)))  # noqa: FBT003 - a value
+        .where(closed)
         .groupBy(
             *_QUEUE,
             *TRAITS,
