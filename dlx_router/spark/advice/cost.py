@@ -63,6 +63,11 @@ class Schedule(NamedTuple):
         return int(self.waits_ms.shape[1])
 
     @property
+    def offsets_ms(self) -> Array:
+        """From the first death to each retry."""
+        return np.cumsum(self.waits_ms, axis=1)
+
+    @property
     def span_ms(self) -> int:
         """From the first death to the last retry, in the mean."""
         return int(self.waits_ms.sum(axis=1).mean())
