@@ -69,8 +69,9 @@ def test_report_backtest_and_redrive(  # noqa: PLR0917 - a scene needs many fixt
         "orders.new": 40, "stock.reserve": 40,
     }  # fmt: skip
     out = tmp_path / "advised.yaml"
-    assert typed("advise", *here, "--policies", str(week.NOW), *SINCE, "--out", str(out)) == 1
-    assert load_policies(out).policies.policies
+    assert typed("advise", *here, "--policies", str(week.NOW), *SINCE, "--out", str(out)) == 0
+    assert "40 of 40 letters failed first within one hour" in capsys.readouterr().out
+    assert not load_policies(out).policies.policies  # a file that can be loaded, and changes nothing
     assert {path: path.stat().st_mtime_ns for path in archive.rglob("*")} == before  # they only read
     plan = str(tmp_path / "plan")
     header = "headers['tenant'] = 'a' or body_values is null"

@@ -1,11 +1,8 @@
 """docs/pipeline-sql.md and docs/data-dictionary.md: what they say runs, in every engine that they name, alike."""
 
 import math
-import subprocess
-import sys
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -111,28 +108,12 @@ def test_letters_and_groups_are_those_of_the_analyses(written: Written, views_of
         assert sorted(map(str, answered)) == sorted(map(str, wanted))
 
 
-@pytest.fixture(scope="module")
-def copies(written: Written) -> Path:
-    """The folder that the page's commands of export were run in."""
-    folder = written.archive.root.parent
-    (exports,) = (
-        [line for line in block.commands if " export " in line] for block in PAGE.blocks if " export " in block.text
-    )
-    for line in exports:
-        argv = [sys.executable, "-m", "dlx_router", *line.replace("2026-10-01", "2000-01-01").split()[1:]]
-        done = subprocess.run(
-            argv, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=100, check=False
-        )
-        assert done.returncode == 0, done.stderr
-    return folder
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("block", ENGINES, ids=lambda block: f"line {block.line}")
 def test_each_engine_of_the_page_reads_the_archive(
-    copies: Path, written: Written, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, block: Any
+    written: Written, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, block: Any
 ) -> None:
-    monkeypatch.chdir(copies)
+    monkeypatch.chdir(written.archive.root.parent)
     names: dict[str, Any] = {}
     exec(compile(block.text, f"line {block.line}", "exec"), names)
     answer = names["answer"]
